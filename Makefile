@@ -1,0 +1,36 @@
+# Everything from a fresh clone: `make train` trains Ant, `make test` checks and tests.
+SHELL := /bin/bash
+VENV := .venv
+PY := $(VENV)/bin/python
+LOCK := requirements/py311.txt
+STAMP := $(VENV)/.installed
+ARGS ?= task=Ant num_envs=1024 train.params.config.minibatch_size=4096
+# A pyenv shim exists for every installed version and fails unless that version is active, so it is run, not looked up.
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && { echo $$p; break; }; done)
+
+.PHONY: train test check venv clean
+
+train: $(STAMP)
+	@$(PY) -m isaac_appo train $(ARGS)
+
+test: check
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q --durations=10
+
+check: $(STAMP)
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+venv: $(STAMP)
+
+$(STAMP): $(LOCK) setup.py pyproject.toml
+	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d and $(LOCK) is for 3.11: install it, or name one: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@echo "Setting up $(VENV) from $(LOCK), once"
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install -qq --disable-pip-version-check -r $(LOCK)
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

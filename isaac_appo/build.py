@@ -1,0 +1,114 @@
+"""From a validated configuration to the objects of a run. Nothing is decided here that a run could do without."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+import torch
+
+from isaac_appo.config import ConfigError, RunConfig, fit_minibatch
+from isaac_appo.env.task_env import TaskEnv, make_env
+from isaac_appo.learn.learner import LearnerSettings
+from isaac_appo.learn.learning_rate import LearningRateSettings
+from isaac_appo.learn.loss import LossSettings
+from isaac_appo.learn.target_kernels import RewardShaper
+from isaac_appo.learn.targets import TargetSettings
+from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.schedule.pipeline import PipelineSettings
+
+
+def resolve_engine(config: RunConfig) -> str:
+    """The engine and why, for the first line of a run. Only CPU devices run on the embedded engine."""
+    for key in ("sim_device", "rl_device"):
+        if getattr(config, key) not in ("auto", "cpu"):
+            device = getattr(config, key)
+            rule = "sim=mujoco steps on the CPU, and policy and learner use its tensors in place"
+            raise ConfigError([f"{key} = {device}: {rule}. Use {key}=cpu."])
+    if config.sim.name == "auto":
+        return "sim=mujoco on cpu (sim=auto: the embedded engine runs on any CPU; no GPU engine is built in yet)"
+    return "sim=mujoco on cpu (as asked)"
+
+
+def build_env(
+    config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = ""
+) -> TaskEnv:
+    """The task's environments on the engine that the configuration names."""
+    sim = config.task.sim
+    return make_env(
+        config.task.name,
+        dict(config.task.env),
+        sim_dt=sim.dt,
+        substeps=sim.substeps,
+        num_envs=num_envs,
+        seed=seed,
+        threads=config.sim.threads or threads,
+        device="cpu",
+        stagger=stagger,
+        log_dir=log_dir,
+    )
+
+
+def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[], ActorCritic]:
+    """A function that builds the actor-critic; its initial weights are a function of the seed alone."""
+    ppo = config.ppo
+    network: Dict[str, Any] = dict(config.train.params.network)
+
+    def make() -> ActorCritic:
+        torch.manual_seed(config.seed)
+        return ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value)
+
+    return make
+
+
+def learner_settings(config: RunConfig) -> LearnerSettings:
+    """The learner's settings, in its own words."""
+    ppo = config.ppo
+    batch = config.num_envs * ppo.horizon_length
+    size, count, _ = fit_minibatch(batch, ppo.minibatch_size)
+    shaper = ppo.reward_shaper
+    advantage = config.advantage
+    return LearnerSettings(
+        epochs=ppo.mini_epochs,
+        minibatch_size=size,
+        minibatches=count,
+        loss=LossSettings(
+            ppo.e_clip, ppo.clip_value, ppo.critic_coef, ppo.entropy_coef, ppo.bounds_loss_coef, ppo.bound_loss_type
+        ),
+        targets=TargetSettings(ppo.gamma, ppo.tau, advantage.name == "vtrace", advantage.rho_bar, advantage.c_bar),
+        shaper=RewardShaper(
+            shaper.scale_value, shaper.shift_value, shaper.min_val, shaper.max_val, shaper.log_val
+        ),
+        learning_rate=LearningRateSettings(
+            initial=ppo.learning_rate,
+            schedule=ppo.lr_schedule,
+            per_minibatch=ppo.schedule_type == "legacy",
+            kl_threshold=ppo.kl_threshold,
+            min_lr=ppo.min_lr,
+            max_lr=ppo.max_lr,
+            total_updates=config.max_iterations,
+        ),
+        bootstrap_truncated=ppo.value_bootstrap,
+        normalize_advantage=ppo.normalize_advantage,
+        behaviour_anchor=config.loss.name == "behaviour",
+        w_max=config.loss.w_max,
+        max_grad_norm=ppo.grad_norm if ppo.truncate_grads else 0.0,
+        weight_decay=ppo.weight_decay,
+        shuffle=ppo.shuffle_minibatches,
+        seed=config.seed,
+    )
+
+
+def pipeline_settings(config: RunConfig) -> PipelineSettings:
+    """The pipeline's settings, in its own words."""
+    schedule = config.schedule
+    return PipelineSettings(
+        horizon=config.ppo.horizon_length,
+        lag=schedule.lag,
+        num_updates=config.max_iterations,
+        executor=schedule.executor,
+        policy_threads=schedule.policy_threads,
+        learner_threads=schedule.learner_threads,
+        seed=config.seed,
+        clip_actions=config.ppo.clip_actions,
+        max_nan_fraction=config.env.max_nan_fraction,
+    )

@@ -1,0 +1,1 @@
+"""The commands: `isaac-appo <command>`, one thin file each."""

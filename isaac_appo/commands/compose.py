@@ -1,0 +1,291 @@
+"""Command line to configuration: IsaacGymEnvs' habits on Hydra's compose API, with every mistake told at once."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from isaac_appo.config.errors import ConfigError, Finding, show
+from isaac_appo.config.option import rules_of
+from isaac_appo.config.read import default_of
+from isaac_appo.config.resolvers import register_resolvers
+from isaac_appo.config.schema import RunConfig
+from isaac_appo.config.suggest import nearest, nearest_path
+from isaac_appo.config.validate import validate
+
+GROUPS = ("task", "train", "sim", "schedule", "advantage", "loss")
+# Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
+_RAW = ("checkpoint", "resume", "experiment", "run_root")
+# Their keys are free-form, so only what the YAML holds can tell a misspelt one.
+_FREE_FORM = ("task.env.", "train.params.network.", "hydra.")
+
+
+@dataclass(frozen=True)
+class ComposedConfig:
+    """What a command line means: Hydra's tree as composed, the validated `config`, notices, and what was typed."""
+
+    cfg: DictConfig
+    config: RunConfig
+    warnings: List[str]
+    overrides: List[str]
+
+
+class Arguments(NamedTuple):
+    """A command line taken apart: Hydra overrides and the few options that are not overrides."""
+
+    overrides: List[str]
+    show_config: bool
+    resolve: bool
+    help: bool
+
+
+def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
+    """Compose and validate the configuration that `argv` asks for; callable any number of times in one process.
+
+    `--help` and `--cfg job [--resolve]` print and raise SystemExit(0). Raises ConfigError with every mistake found,
+    in the command line and in the values alike.
+    """
+    errors: List[object] = []
+    arguments = parse_arguments(argv, errors)
+    register_resolvers()
+    GlobalHydra.instance().clear()
+    with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=command):
+        loader = GlobalHydra.instance().config_loader()
+        if arguments.help:
+            print(help_text(command, loader, arguments.overrides))
+            raise SystemExit(0)
+        overrides = _check_overrides(arguments.overrides, loader, errors)
+        cfg = _compose_what_can(overrides, errors)
+    if cfg is None:
+        raise ConfigError(errors)
+    if arguments.show_config and not errors:
+        print(OmegaConf.to_yaml(cfg, resolve=arguments.resolve), end="")
+    typed = list(argv)
+    notices = _draw_seed(cfg, typed)
+    config, warnings = _validate_with(cfg, errors)
+    if arguments.show_config:
+        raise SystemExit(0)
+    return ComposedConfig(cfg, config, notices + warnings, typed)
+
+
+def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
+    """Split `argv` into overrides and options; what is neither is added to `errors` with what to write instead."""
+    overrides: List[str] = []
+    flags = {"cfg": False, "resolve": False, "help": False}
+    words = iter(argv)
+    for word in words:
+        if word in ("-h", "--help"):
+            flags["help"] = True
+        elif word == "--resolve":
+            flags["resolve"] = True
+        elif word in ("-m", "--multirun"):
+            errors.append(f"{word}: sweeps come later. Start one run per value, each with its own experiment=NAME")
+        elif word in ("-c", "--cfg") or word.startswith("--cfg="):
+            what = word[6:] if word.startswith("--cfg=") else next(words, "")
+            flags["cfg"] = True
+            if what != "job":
+                errors.append(f"--cfg {show(what)}: only the job's configuration can be shown. Write --cfg job")
+        elif word in ("-cd", "--config-dir") or word.startswith("--config-dir="):
+            folder = word[13:] if word.startswith("--config-dir=") else next(words, "")
+            overrides += _search_path(folder, errors)
+        elif word.startswith("-"):
+            errors.append(_dashed(word))
+        elif "=" not in word and not word.startswith("~"):
+            errors.append(f"{word}: needs a value. Write {word}={'True' if word.isidentifier() else 'VALUE'}")
+        else:
+            overrides.append(_quote(word))
+    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["help"])
+
+
+def _search_path(folder: str, errors: List[object]) -> List[str]:
+    """The override that adds a folder with the user's own groups (task/MyTask.yaml, ...)."""
+    path = Path(folder)
+    if not folder or not path.is_dir():
+        errors.append(f"--config-dir {show(folder)}: no such folder. Give the folder that holds task/ and train/")
+        return []
+    return [f'hydra.searchpath=["file://{path.resolve()}"]']
+
+
+def _dashed(word: str) -> str:
+    bare = word.lstrip("-")
+    if "=" in bare:
+        return f"{word}: keys take no dashes. Write {bare}"
+    return f"{word}: no such option. Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE"
+
+
+def _quote(word: str) -> str:
+    """Quote a value that is a path or a name, unless the user did; `full_experiment_name` is a name of experiment."""
+    key, _, value = word.partition("=")
+    bare = key.lstrip("+")
+    if bare == "full_experiment_name":
+        bare = key = "experiment"
+    if bare not in _RAW or re.fullmatch(r"'.*'|\".*\"", value):
+        return f"{key}={value}" if "=" in word else word
+    escaped = re.sub(r'(\\*)("|$)', lambda m: m.group(1) * 2 + ("\\" if m.group(2) else "") + m.group(2), value)
+    return f'{key}="{escaped}"'
+
+
+def _check_overrides(words: Sequence[str], loader: ConfigLoader, errors: List[object]) -> List[str]:
+    """The overrides Hydra can take, made lenient: `key=` and `+key=` both set a key whether or not the YAML has it."""
+    parser = OverridesParser.create()
+    search = [word for word in words if word.startswith("hydra.searchpath=")]
+    kept: List[str] = []
+    for word in words:
+        try:
+            override = parser.parse_override(word)
+        except HydraException:
+            errors.append(f"{word}: Hydra cannot read it. Quote the value: '{word.partition('=')[0]}=\"VALUE\"'")
+            continue
+        key = override.key_or_group
+        if override.is_sweep_override():
+            errors.append(f"{word}: several values make a sweep, which comes later. Give one value")
+        elif key in GROUPS and not override.is_delete() and not isinstance(override.value(), (dict, list)):
+            kept += _check_choice(key, str(override.value()), loader, search, errors)
+        elif override.is_delete() or "/" in key or key.startswith(_FREE_FORM):
+            kept.append(word)
+        else:
+            kept.append("++" + word.lstrip("+"))
+    return kept
+
+
+def _check_choice(
+    group: str, choice: str, loader: ConfigLoader, search: Sequence[str], errors: List[object]
+) -> List[str]:
+    """The override for one group, or none and an error that lists what there is."""
+    known = loader.get_group_options(group, ObjectType.CONFIG, "config", list(search))
+    if choice in known:
+        return [f"{group}={choice}"]
+    later = _later(group)
+    if choice in later:
+        errors.append(Finding(group, choice, *later[choice]))
+        return []
+    match = nearest(choice, known)
+    fix = f"Did you mean {group}={match}?" if match else f"Use {group}={known[0]}"
+    errors.append(Finding(group, choice, f"must be one of {', '.join(known)}", fix))
+    return []
+
+
+def _later(group: str) -> Dict[str, Tuple[str, str]]:
+    """Choices of a group that are known and not built yet, with the reason and the remedy."""
+    section = get_type_hints(RunConfig)[group]
+    return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
+
+
+def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optional[DictConfig]:
+    """Compose, leaving out each free-form key that the YAML lacks, so that all of them are told together."""
+    words, refused = list(overrides), []
+    while True:
+        try:
+            cfg = hydra_compose("config", words)
+            break
+        except (HydraException, OmegaConfBaseException) as error:
+            bad = _refused_word(str(error), words)
+            if bad is None:
+                errors.append(_translate(error, words))
+                return None
+            refused.append(bad)
+            words.remove(bad)
+    known = _yaml_paths(cfg)
+    for word in refused:
+        key, _, value = word.partition("=")
+        match = nearest_path(key, known)
+        fix = f"Did you mean {match}?" if match else f"Add it with +{word}"
+        errors.append(Finding(key, value, "unknown key", fix))
+    return cfg
+
+
+def _refused_word(message: str, words: Sequence[str]) -> Optional[str]:
+    match = re.match(r"Could not override '([^']+)'", message)
+    return next((word for word in words if match and word.partition("=")[0] == match.group(1)), None)
+
+
+def _translate(error: Exception, words: Sequence[str]) -> str:
+    """Hydra's message in one line, with the usual cause of a missing file."""
+    text = " ".join(str(error).split())
+    match = re.search(r"train/(\w+)PPO", text)
+    if match:
+        task, chosen = match.group(1), any(word.startswith("train=") for word in words)
+        if not chosen:
+            return f"train = {task}PPO: task {task} has no train/{task}PPO.yaml. Write one or choose train=NAME"
+    return text
+
+
+def _yaml_paths(cfg: DictConfig, prefix: str = "") -> List[str]:
+    """Every dotted key of a composed tree, values unread."""
+    paths: List[str] = []
+    for key in map(str, cfg):
+        path = prefix + key
+        paths.append(path)
+        if not OmegaConf.is_interpolation(cfg, key) and not OmegaConf.is_missing(cfg, key):
+            node = cfg._get_node(key)
+            paths += _yaml_paths(node, path + ".") if isinstance(node, DictConfig) else []
+    return paths
+
+
+def _draw_seed(cfg: DictConfig, typed: List[str]) -> List[str]:
+    """Replace seed=-1 by a drawn one, in what was typed too, so that what is stored repeats and resumes the run."""
+    if OmegaConf.is_missing(cfg, "seed") or cfg.seed != -1:
+        return []
+    cfg.seed = random.SystemRandom().randrange(2**31)
+    typed.append(f"seed={cfg.seed}")
+    return [f"seed = -1: drew {cfg.seed}; seed={cfg.seed} repeats this run."]
+
+
+def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig, List[str]]:
+    """`validate`, its errors after those that the command line already has."""
+    try:
+        config, warnings = validate(cfg)
+    except ConfigError as error:
+        raise ConfigError([*errors, *error.errors]) from None
+    if errors:
+        raise ConfigError(errors)
+    return config, warnings
+
+
+def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ()) -> str:
+    """What `isaac-appo COMMAND --help` prints: groups with their choices and every top-level key that has an effect."""
+    search = [word for word in overrides if word.startswith("hydra.searchpath=")]
+    lines = [f"usage: isaac-appo {command} [KEY=VALUE ...] [--cfg job [--resolve]] [--config-dir DIR] [--help]", ""]
+    lines += [
+        f"  isaac-appo {command} task=Ant num_envs=1024",
+        f"  isaac-appo {command} task=Cartpole seed=1 max_iterations=50 experiment=mine",
+        f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
+        f"  isaac-appo {command} task=Ant --cfg job --resolve    (every key, composed, nothing runs)",
+        "",
+        "Choices:",
+    ]
+    for group in GROUPS:
+        known = loader.get_group_options(group, ObjectType.CONFIG, "config", search)
+        lines.append(f"  {group + '=':<22}{' | '.join(known)}")
+    lines += ["", "Keys:"]
+    for item in fields(RunConfig):
+        rules, default = rules_of(item), default_of(item)
+        if item.name not in GROUPS and not {"inert", "refused", "silent"} & set(rules):
+            lines += _help_lines(item.name, default, rules["help"])
+    lines += ["", "IsaacGymEnvs' other top-level keys are accepted; one without effect here says so when it is set."]
+    return "\n".join(lines)
+
+
+def _help_lines(name: str, default: object, text: str) -> List[str]:
+    """One line for a key, one per key for a section."""
+    if hasattr(default, "__dataclass_fields__"):
+        return [
+            line
+            for item in fields(default)  # type: ignore[arg-type]
+            for line in _help_lines(f"{name}.{item.name}", default_of(item), rules_of(item)["help"])
+        ]
+    shown = "''" if name in ("num_envs", "max_iterations") else show(default)
+    return [f"  {f'{name}={shown}':<32} {text}"]

@@ -1,0 +1,57 @@
+"""The console entry: finds the command, and turns a configuration error into plain text and exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Dict, List, Optional, Tuple
+
+from isaac_appo import __version__
+
+# name -> (module with `main(argv) -> int`, one line). Modules are imported when called: torch takes seconds.
+COMMANDS: Dict[str, Tuple[str, str]] = {
+    "train": ("isaac_appo.commands.train", "train a policy: isaac-appo train task=Ant num_envs=1024"),
+}
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Run `isaac-appo COMMAND ...` and return its exit code; 2 means the command line or configuration is wrong."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        print(_unknown(words[0]), file=sys.stderr)
+        return 2
+    return _run(words[0], words[1:])
+
+
+def _run(name: str, argv: List[str]) -> int:
+    from isaac_appo.config.errors import ConfigError  # OmegaConf takes a moment, and help needs none of it
+
+    try:
+        return int(importlib.import_module(COMMANDS[name][0]).main(argv))
+    except ConfigError as error:
+        print(f"isaac-appo {name}: {error}", file=sys.stderr)
+        return 2
+
+
+def _usage() -> str:
+    width = max(len(name) for name in COMMANDS) + 2
+    lines = ["usage: isaac-appo COMMAND [KEY=VALUE ...]", "", "Commands:"]
+    lines += [f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items()]
+    lines += ["", "isaac-appo COMMAND --help lists its keys and choices; isaac-appo --version prints the version."]
+    return "\n".join(lines)
+
+
+def _unknown(word: str) -> str:
+    import difflib
+
+    if "=" in word:
+        return f"isaac-appo {word}: a command comes first. Write isaac-appo train {word}\n\n{_usage()}"
+    match = difflib.get_close_matches(word, list(COMMANDS), n=1)
+    hint = f" Did you mean {match[0]}?" if match else ""
+    return f"isaac-appo {word}: no such command.{hint}\n\n{_usage()}"

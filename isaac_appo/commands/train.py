@@ -1,0 +1,168 @@
+"""``isaac-appo train``: train, resume, and evaluate at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, List, Optional
+
+from omegaconf import OmegaConf
+
+from isaac_appo.commands.compose import ComposedConfig, compose
+
+
+def main(argv: List[str]) -> int:
+    """Run one training; returns the process exit code."""
+    composed = compose(argv, "train")
+    # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
+    from isaac_appo.checkpoint import CheckpointError
+    from isaac_appo.report.run_dir import RunDirError
+    from isaac_appo.sim.engine import EngineError
+
+    try:
+        return _test(composed) if composed.config.test else _train(composed)
+    except (CheckpointError, RunDirError, EngineError) as error:
+        print(f"isaac-appo train: {error}", file=sys.stderr)
+        return 2
+
+
+def _train(composed: ComposedConfig) -> int:
+    from isaac_appo.build import resolve_engine
+    from isaac_appo.report.run_dir import RunDir
+    from isaac_appo.supervision import SignalGuard
+
+    config = composed.config
+    engine = resolve_engine(config)
+    run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
+    status, code = "failed", 1
+    try:
+        run_dir.prepare(config.resume)
+        run_dir.write_config(OmegaConf.to_yaml(composed.cfg, resolve=True), composed.overrides)
+        with SignalGuard(lambda: _newest(run_dir.checkpoints)) as guard:
+            code = _run(composed, run_dir, engine, guard)
+        status = {0: "complete"}.get(code, "interrupted")
+        return code
+    finally:
+        run_dir.close(status, code)
+
+
+def _run(composed: ComposedConfig, run_dir: Any, engine: str, guard: Any) -> int:
+    from isaac_appo.checkpoint import load_checkpoint, resolve_resume
+    from isaac_appo.report.reporter import Reporter, Start
+    from isaac_appo.supervision import Watchdog
+    from isaac_appo.trainer import Trainer, own_entry
+
+    config = composed.config
+    loaded = resolve_resume(config.resume, run_dir.checkpoints)
+    state = loaded[0] if loaded else None
+    own = own_entry(state) if state else None
+    start = Start(int(state["epoch"]), int(state["frame"]), own["elapsed_s"]) if state and own else Start()
+    total = config.max_iterations * config.num_envs * config.ppo.horizon_length
+    report = config.report
+    title = f"{config.task.name}, {config.num_envs} envs, {config.schedule.name} lag {config.schedule.lag}"
+    with Reporter(
+        run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
+    ) as reporter, Watchdog(run_dir.log_txt, lambda text: _hung(run_dir, text)) as watchdog:
+        for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}"):
+            reporter.message(line)
+        for warning in composed.warnings:
+            reporter.warn(warning)
+        trainer = Trainer(config, run_dir, reporter, lambda: guard.stop_requested)
+        try:
+            if state is not None and loaded is not None:
+                trainer.resume(state)
+                reporter.message(_resumed(trainer, loaded[1]))
+            elif config.checkpoint:
+                trainer.load_weights(load_checkpoint(Path(config.checkpoint)))
+                reporter.message(f"Weights and statistics taken from {config.checkpoint}")
+            trainer.run(watchdog.beat)
+            _conclude(trainer, reporter, run_dir, composed)
+        finally:
+            trainer.close()
+    return int(guard.exit_code) if trainer.stopped_early else 0
+
+
+def _conclude(trainer: Any, reporter: Any, run_dir: Any, composed: ComposedConfig) -> None:
+    from isaac_appo.report.plots import EvalPoint, reward_curve
+
+    config = trainer.config
+    evaluation = None
+    if config.eval.enabled and not trainer.stopped_early:
+        reporter.message(f"Evaluating: one episode in each of {config.eval.num_envs} environments")
+        evaluation = trainer.evaluate()
+        run_dir.write_run_json(evaluation=evaluation._asdict())
+    point = None if evaluation is None else EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std)
+    if config.report.plot and trainer.updates:
+        reward_curve(run_dir.metrics_csv, run_dir.curve_png, f"{config.task.name}, seed {config.seed}", point)
+    reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
+
+
+def _summary(trainer: Any, reporter: Any, run_dir: Any, composed: ComposedConfig, evaluation: Any) -> List[str]:
+    c = trainer.config
+    ledger = trainer.pipeline.ledger.totals()
+    fps = (trainer.env_steps - trainer.resumed_env_steps) / max(trainer.seconds, 1e-9)
+    lines = [
+        f"Updates:     {trainer.updates} of {c.max_iterations}, {trainer.env_steps:,} env steps in "
+        f"{reporter.elapsed_s:.1f} s, {fps:,.0f} env steps/s of wall clock in this process",
+        f"Training:    mean return {trainer.mean_reward:.1f} over the last {c.ppo.games_to_track} episodes "
+        f"(exploring), mean length {trainer.mean_length:.1f}",
+        f"Evaluation:  {evaluation if evaluation is not None else 'not run'}",
+        "Rows:        " + ", ".join(f"{name} {rows:,}" for name, rows in ledger.items() if rows),
+        f"Checkpoint:  {trainer.writer.last_path}",
+        f"Curve:       {run_dir.curve_png}",
+    ]
+    typed = [word for word in composed.overrides if not word.startswith(("max_iterations=", "resume="))]
+    again = " ".join(["isaac-appo train", *typed, f"max_iterations={_more(trainer)}"])
+    return [*lines, f"Resume with: {again}", f"All files:   {run_dir.path}"]
+
+
+def _more(trainer: Any) -> int:
+    total = int(trainer.config.max_iterations)
+    return total if trainer.updates < total else 2 * total
+
+
+def _resumed(trainer: Any, path: Path) -> str:
+    rate = float(trainer.pipeline.learner.learning_rate.value)
+    text = f"Resumed from {path}: update {trainer.updates}, env step {trainer.env_steps:,}, learning rate {rate:.2e}"
+    if trainer.updates >= trainer.config.max_iterations:
+        text += (
+            f". Nothing is left to train: max_iterations={trainer.config.max_iterations} is reached; "
+            f"use max_iterations={_more(trainer)} to go on, or experiment=NAME for a new run"
+        )
+    return text
+
+
+def _hung(run_dir: Any, text: str) -> None:
+    from isaac_appo.supervision import EXIT_HANG
+
+    os.write(2, (text + "\n").encode())
+    run_dir.close("hung", EXIT_HANG)
+    os._exit(EXIT_HANG)
+
+
+def _newest(directory: Path) -> Optional[Path]:
+    from isaac_appo.checkpoint import list_checkpoints
+
+    return next(iter(reversed(list_checkpoints(directory))), None)
+
+
+def _test(composed: ComposedConfig) -> int:
+    """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
+    from isaac_appo.build import build_env, model_maker, resolve_engine
+    from isaac_appo.checkpoint import CheckpointError, resolve_resume
+    from isaac_appo.evaluation import evaluate
+
+    config = composed.config
+    if not config.checkpoint:
+        raise CheckpointError("test=True needs a policy to test: add checkpoint=FILE or checkpoint=RUN_DIRECTORY")
+    loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
+    assert loaded is not None
+    print(f"Engine: {resolve_engine(config)}")
+    env = build_env(config, config.eval.num_envs, config.eval.seed, False, config.schedule.policy_threads)
+    model = model_maker(config, env.num_obs, env.num_actions)()
+    model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
+    model.publish_statistics()
+    print(f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}")
+    env.close()
+    return 0

@@ -1,0 +1,198 @@
+"""Plain containers to typed sections: converts every value, checks its own rules and collects all that is wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Type, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+from isaac_appo.config.errors import Finding, show
+from isaac_appo.config.option import rules_of
+from isaac_appo.config.suggest import nearest
+
+Section = TypeVar("Section")
+Suggest = Callable[[str], Optional[str]]
+
+
+class Findings:
+    """What is wrong (`errors`) and what has no effect (`warnings`)."""
+
+    def __init__(self, suggest: Suggest) -> None:
+        self.errors: List[Finding] = []
+        self.warnings: List[str] = []
+        self.suggest = suggest
+
+    @property
+    def bad(self) -> Set[str]:
+        """Paths with an error."""
+        return {finding.path for finding in self.errors}
+
+    def error(self, path: str, value: Any, rule: str, fix: str) -> None:
+        self.errors.append(Finding(path, value, rule, fix))
+
+
+class MismatchError(Exception):
+    """A value of the wrong type; the text is the rule it breaks."""
+
+
+def read_section(section: Type[Section], node: Any, path: str, found: Findings) -> Section:
+    """Make a `section` from a plain container; a key that is wrong is reported in `found` and takes its default."""
+    if not isinstance(node, Mapping):
+        found.error(path, node, "must be a section with keys", f"Use {path}.KEY=VALUE")
+        return section()
+    hints = hints_of(section)
+    known = {item.name: item for item in fields(section)}  # type: ignore[arg-type]
+    values: Dict[str, Any] = {}
+    for name, item in known.items():
+        if name in node:
+            values[name] = _read_value(item, hints[name], node[name], _join(path, name), found)
+        elif rules_of(item).get("required"):
+            found.error(_join(path, name), "(missing)", f"is needed: {rules_of(item)['help']}", "Add it")
+    for name in node:
+        if name not in known:
+            match = found.suggest(_join(path, str(name)))
+            fix = f"Did you mean {match}?" if match else f"Known here: {', '.join(known)}"
+            found.error(_join(path, str(name)), node[name], "unknown key", fix)
+    return section(**values)
+
+
+def default_of(item: Field[Any]) -> Any:
+    """The default of a field made by `option`."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _read_value(item: Field[Any], hint: Any, value: Any, path: str, found: Findings) -> Any:
+    """One field's value: its alias, a sub-section, or the value itself after type and rules."""
+    rules = rules_of(item)
+    if is_dataclass(hint) and isinstance(hint, type):
+        return read_section(hint, value, path, found)
+    if value is None and "null" in rules:
+        return rules["null"]
+    if isinstance(value, (str, int)) and value in rules.get("alias", {}):
+        return rules["alias"][value]
+    try:
+        converted = convert(value, hint)
+    except MismatchError as mismatch:
+        found.error(path, value, str(mismatch), _fix(item, hint, value))
+        return default_of(item)
+    if "later" in rules and converted in rules["later"]:
+        found.error(path, value, *rules["later"][converted])
+        return default_of(item)
+    rule = _broken_rule(rules, converted)
+    if rule is not None:
+        found.error(path, value, rule, _fix(item, hint, value))
+        return default_of(item)
+    _read_effect(item, converted, path, found)
+    return converted
+
+
+def _read_effect(item: Field[Any], value: Any, path: str, found: Findings) -> None:
+    """Refuse or warn about a value that asks for something that does not happen here."""
+    rules = rules_of(item)
+    if value == default_of(item):
+        return
+    if "refused" in rules:
+        found.error(path, value, rules["refused"], f"Use {show(default_of(item))} or leave it out")
+    if "inert" in rules:
+        found.warnings.append(f"{path} = {show(value)}: no effect, {rules['inert']}.")
+
+
+def convert(value: Any, hint: Any) -> Any:
+    """`value` as the type `hint` (int, float, bool, str, List, Dict, Optional, Any); raises MismatchError."""
+    if hint is Any:
+        return value
+    origin = get_origin(hint)
+    if origin is Union:
+        inner = next(kind for kind in get_args(hint) if kind is not type(None))
+        return None if value is None else convert(value, inner)
+    if origin is dict:
+        return dict(_expect(value, Mapping, "must be a mapping"))
+    if origin is list:
+        return [convert(entry, get_args(hint)[0]) for entry in _expect(value, list, "must be a list")]
+    return _SCALARS[hint](value)
+
+
+def _expect(value: Any, kind: Any, rule: str) -> Any:
+    if not isinstance(value, kind):
+        raise MismatchError(rule)
+    return value
+
+
+def _to_bool(value: Any) -> bool:
+    return bool(_expect(value, bool, "must be True or False"))
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():  # 1e6 is a whole number that YAML reads as a float
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise MismatchError("must be a whole number")
+    return value
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise MismatchError("must be a number")
+    return float(value)
+
+
+def _to_str(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise MismatchError("must be text")
+    return str(value)
+
+
+_SCALARS: Dict[Any, Callable[[Any], Any]] = {bool: _to_bool, int: _to_int, float: _to_float, str: _to_str}
+
+
+def _broken_rule(rules: Mapping[str, Any], value: Any) -> Optional[str]:
+    """The rule that `value` breaks, or None when it keeps them all."""
+    if "choices" in rules and value not in rules["choices"]:
+        return f"must be one of {', '.join(rules['choices'])}"
+    if "pattern" in rules and not re.fullmatch(rules["pattern"], value):
+        return str(rules["rule"])
+    if isinstance(value, float) and not math.isfinite(value) and not (rules.get("infinite") and value == value):
+        return "must be finite"
+    outside = (
+        ("ge" in rules and value < rules["ge"])
+        or ("gt" in rules and value <= rules["gt"])
+        or ("le" in rules and value > rules["le"])
+        or ("lt" in rules and value >= rules["lt"])
+    )
+    return f"must be {_range(rules)}" if outside else None
+
+
+def _range(rules: Mapping[str, Any]) -> str:
+    low = f"at least {rules['ge']}" if "ge" in rules else f"above {rules['gt']}" if "gt" in rules else ""
+    high = f"at most {rules['le']}" if "le" in rules else f"below {rules['lt']}" if "lt" in rules else ""
+    return " and ".join(part for part in (low, high) if part)
+
+
+def _fix(item: Field[Any], hint: Any, value: Any) -> str:
+    """The nearest value that would be taken, as advice."""
+    rules = rules_of(item)
+    if "choices" in rules:
+        return f"Use {nearest(str(value), rules['choices']) or show(default_of(item))}"
+    if hint is bool:
+        return f"Use {bool(value)}" if value in (0, 1) else f"Use {default_of(item)}"
+    if hint in (int, float):
+        return f"Use {_nearest_number(rules, hint, value, default_of(item))}"
+    if hint is str and "pattern" in rules:
+        return f"Use {default_of(item) or re.sub(r'[^A-Za-z0-9._-]+', '_', str(value))}"
+    return f"Use {show(default_of(item))}" if hint is str else "Leave it out"
+
+
+def _nearest_number(rules: Mapping[str, Any], hint: Any, value: Any, default: Any) -> Any:
+    """The number nearest to `value` inside the closed bounds, or the default when there is none."""
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = hint(value) if usable else default
+    if ("gt" in rules and number <= rules["gt"]) or ("lt" in rules and number >= rules["lt"]):
+        return default
+    number = max(number, rules.get("ge", number))
+    return hint(min(number, rules.get("le", number)))

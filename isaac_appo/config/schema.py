@@ -1,0 +1,311 @@
+"""The typed configuration: every key, its default, its meaning and the values it takes.
+
+`isaac_appo.config.validate.validate` turns the composed YAML into a `RunConfig` and is the only intended maker of one.
+Names follow IsaacGymEnvs (top level, `task`) and rl_games (`train.params`); a key marked inert is accepted so that
+their files and command lines work, and warned about when it asks for something that does not happen here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+from isaac_appo.config.option import option
+
+_DEVICE = {"pattern": r"auto|cpu|cuda(:\d+)?", "rule": "must be auto, cpu, cuda or cuda:N"}
+_PHYSX = "only Isaac Gym's PhysX reads it"
+_VIDEO = "videos are not recorded yet"
+_WANDB = "Weights & Biases is not supported yet"
+
+
+@dataclass(frozen=True)
+class TaskSimConfig:
+    """`task.sim`: the clock of the physics."""
+
+    dt: float = option(0.0166, "s, one env step", gt=0, le=1)
+    substeps: int = option(2, "physics steps per env step", ge=1, le=1000)
+    up_axis: str = option("z", "the world's up axis", choices=("z",))
+    gravity: List[float] = option([0.0, 0.0, -9.81], "m/s^2", refused="gravity is part of the task's model")
+    use_gpu_pipeline: bool = option(True, "see pipeline", inert=_PHYSX)
+    num_client_threads: int = option(0, "client threads", inert=_PHYSX)
+    physx: Dict[str, Any] = option({}, "PhysX settings", inert=_PHYSX)
+    flex: Dict[str, Any] = option({}, "Flex settings", inert="only Isaac Gym's Flex reads it")
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """`task`: one robot and its job."""
+
+    name: str = option("", "the task", required=True)
+    env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
+    sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
+    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
+    task: Dict[str, Any] = option({}, "domain randomisation")
+
+
+@dataclass(frozen=True)
+class SimConfig:
+    """`sim`: the physics engine."""
+
+    name: str = option(
+        "auto",
+        "engine",
+        choices=("auto", "mujoco"),
+        later={
+            "mujoco_warp": ("engine not built yet", "sim=mujoco runs on any CPU"),
+            "isaacgym": ("engine not built yet", "sim=mujoco runs on any CPU"),
+        },
+    )
+    threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
+
+
+@dataclass(frozen=True)
+class AlgoConfig:
+    """`train.params.algo`."""
+
+    name: str = option("a2c_continuous", "algorithm", choices=("a2c_continuous", "appo_continuous"))
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """`train.params.model`."""
+
+    name: str = option("continuous_a2c_logstd", "model", choices=("continuous_a2c_logstd",))
+
+
+@dataclass(frozen=True)
+class RewardShaperConfig:
+    """`train.params.config.reward_shaper`: reward the learner sees = clip((r + shift) * scale)."""
+
+    scale_value: float = option(1.0, "factor")
+    shift_value: float = option(0.0, "offset, added before scaling")
+    min_val: float = option(-math.inf, "lower clip", infinite=True)
+    max_val: float = option(math.inf, "upper clip", infinite=True)
+    log_val: bool = option(False, "take the logarithm")
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """`train.params.config`: rl_games' keys and meanings."""
+
+    horizon_length: int = option(16, "T, env steps per update and environment", ge=1, required=True)
+    mini_epochs: int = option(4, "passes over a batch", ge=1, required=True)
+    minibatch_size: int = option(0, "rows per SGD step asked for; the size that fits is used", ge=0)
+    minibatch_size_per_env: int = option(0, "the same, per environment", ge=0)
+    gamma: float = option(0.99, "discount", ge=0, le=1)
+    tau: float = option(0.95, "lambda of GAE and V-trace", ge=0, le=1)
+    learning_rate: float = option(3e-4, "initial learning rate", gt=0, le=1)
+    lr_schedule: str = option(
+        "adaptive",
+        "learning-rate schedule",
+        choices=("adaptive", "linear", "constant"),
+        null="constant",
+        alias={"fixed": "constant", "identity": "constant", "None": "constant", "none": "constant"},
+    )
+    schedule_type: str = option(
+        "legacy", "legacy: adapt the rate every minibatch; standard: every mini-epoch", choices=("legacy", "standard")
+    )
+    kl_threshold: float = option(0.008, "KL the adaptive schedule steers to", gt=0)
+    min_lr: float = option(1e-6, "lower bound of the adaptive schedule", gt=0)
+    max_lr: float = option(1e-2, "upper bound of the adaptive schedule", gt=0)
+    e_clip: float = option(0.2, "clip of the probability ratio and of the value", gt=0)
+    clip_value: bool = option(True, "clip the value loss")
+    critic_coef: float = option(2.0, "weight of the value loss", ge=0)
+    entropy_coef: float = option(0.0, "weight of the entropy bonus", ge=0)
+    bounds_loss_coef: float = option(0.0, "weight of the loss on means outside the action range", ge=0, null=0.0)
+    bound_loss_type: str = option("bound", "shape of that loss", choices=("bound", "regularisation"))
+    truncate_grads: bool = option(False, "clip the gradient's norm to grad_norm")
+    grad_norm: float = option(1.0, "that norm", gt=0)
+    weight_decay: float = option(0.0, "Adam's L2 penalty", ge=0)
+    normalize_input: bool = option(True, "running mean and std of observations")
+    normalize_value: bool = option(False, "running mean and std of returns")
+    normalize_advantage: bool = option(True, "standardise advantages over the batch's live rows")
+    value_bootstrap: bool = option(True, "time-outs bootstrap from the final observation's value")
+    reward_shaper: RewardShaperConfig = option(RewardShaperConfig, "scales the reward the learner sees")
+    clip_actions: bool = option(True, "clamp actions to [-1, 1] before the env")
+    shuffle_minibatches: bool = option(False, "draw rows at random instead of env-major runs")
+    num_actors: int = option(0, "environments; must equal task.env.numEnvs", ge=0)
+    max_epochs: int = option(-1, "updates, -1 = no limit", ge=-1)
+    max_frames: int = option(-1, "env steps, -1 = no limit", ge=-1)
+    score_to_win: float = option(math.inf, "stop at this mean episode reward", infinite=True, null=math.inf)
+    save_frequency: int = option(50, "updates between checkpoints, 0 = only the last", ge=0)
+    save_best_after: int = option(100, "updates before the best policy is kept", ge=0)
+    games_to_track: int = option(100, "episodes in the running means", ge=1)
+    name: str = option("", "names the run when experiment is empty", null="")
+    full_experiment_name: str = option("", "names the run when experiment is empty", null="")
+
+    env_name: str = option("rlgpu", "the environment's name in rl_games' registry", inert="the environment is the task")
+    device: str = option("", "device; rl_device says it", null="", silent=True)
+    device_name: str = option("", "the same, for rl_games' player", null="", silent=True)
+    ppo: bool = option(True, "PPO", refused="this trainer is PPO")
+    multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
+    mixed_precision: bool = option(False, "float16 on CUDA", inert="no effect on CPU, float32 is used")
+    torch_compile: bool = option(False, "torch.compile", inert="nothing is compiled", null=False)
+    print_stats: bool = option(True, "console", inert="the console is set by report.console")
+    use_diagnostics: bool = option(False, "extra statistics", inert="they are always logged")
+    seq_length: int = option(4, "chunk of a recurrent policy", ge=1, inert="the network is not recurrent")
+    seq_len: int = option(4, "old name of seq_length", ge=1, inert="the network is not recurrent")
+    bptt_length: int = option(0, "unused by rl_games too", ge=0, inert="nothing reads it")
+    zero_rnn_on_done: bool = option(True, "recurrent policies", inert="the network is not recurrent")
+    epochs_between_resets: int = option(0, "forced resets", inert="environments are never reset from outside")
+    train_dir: str = option("", "run folder", inert="the folder is set by run_root", alias={"runs": ""})
+    use_experimental_cv: bool = option(True, "central value", inert="there is no central value")
+    freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
+    pbt_idx: Optional[int] = option(None, "population training", inert="there is no population")
+    player: Dict[str, Any] = option({}, "rl_games' player", inert="it concerns rl_games' own player")
+    env_config: Dict[str, Any] = option({}, "environment arguments", inert="the task's settings are task.env")
+    features: Dict[str, Any] = option({}, "rl_games' features", refused="not supported")
+    central_value_config: Optional[Dict[str, Any]] = option(None, "asymmetric critic", refused="not supported")
+    self_play_config: Optional[Dict[str, Any]] = option(None, "self-play", refused="not supported")
+    use_action_masks: bool = option(False, "masked actions", refused="not supported")
+    population_based_training: bool = option(False, "population training", refused="not supported")
+    use_smooth_clamp: bool = option(False, "smooth clipping", refused="not supported")
+    normalize_rms_advantage: bool = option(False, "running advantage statistics", refused="not supported")
+    schedule_entropy: bool = option(False, "entropy schedule", refused="not supported")
+    max_steps: int = option(-1, "steps", refused="not supported; limit the run by max_frames", alias={0: -1})
+
+
+@dataclass(frozen=True)
+class ParamsConfig:
+    """`train.params`: a whole rl_games file."""
+
+    seed: int = option(42, "copy of the top-level seed", silent=True)
+    algo: AlgoConfig = option(AlgoConfig, "algorithm")
+    model: ModelConfig = option(ModelConfig, "model")
+    network: Dict[str, Any] = option({}, "rl_games' network block", required=True)
+    load_checkpoint: bool = option(False, "start from load_path", null=False)
+    load_path: str = option("", "weights to start from", null="")
+    torch_threads: Any = option("auto", "threads", inert="schedule.policy_threads and learner_threads set them")
+    config: PPOConfig = option(PPOConfig, "PPO", required=True)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """`train`."""
+
+    params: ParamsConfig = option(ParamsConfig, "a whole rl_games file", required=True)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """`schedule`: who may run ahead of whom."""
+
+    name: str = option(
+        "lockstep", "schedule", choices=("sync", "lockstep"), later={"free": ("comes later", "Use schedule=lockstep")}
+    )
+    lag: int = option(1, "updates between a slab's policy and the update that trains on it", ge=0, le=8)
+    executor: str = option(
+        "auto",
+        "what interprets the program; auto = inline at lag 0, else threads",
+        choices=("auto", "inline", "threads"),
+        later={"cuda": ("not built yet", "Use schedule.executor=threads")},
+    )
+    policy_threads: int = option(1, "torch threads of the policy stream", ge=1, le=1024)
+    learner_threads: int = option(1, "torch threads of the learner stream", ge=1, le=1024)
+    fallback: str = option(
+        "warn",
+        "when overlap does not pay",
+        choices=("warn",),
+        later={"auto": ("comes later", "Use schedule.fallback=warn")},
+    )
+
+
+@dataclass(frozen=True)
+class AdvantageConfig:
+    """`advantage`: how targets are made from a slab."""
+
+    name: str = option("gae", "estimator", choices=("gae", "vtrace"))
+    rho_bar: float = option(1.0, "V-trace: cap on the weight of a temporal-difference error", gt=0)
+    c_bar: float = option(1.0, "V-trace: cap on how far corrections travel", gt=0)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """`loss`: which policy the clip is anchored at."""
+
+    name: str = option("decoupled", "loss", choices=("decoupled", "behaviour"))
+    w_max: float = option(2.0, "decoupled: cap on the weight pi_prox / mu", ge=1)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """`env`: what the trainer does to every task."""
+
+    stagger_resets: bool = option(True, "spread the ages of the first episodes")
+    max_nan_fraction: float = option(0.01, "share of environments that may break in one update", ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """`report`: what a run shows and stores."""
+
+    console: str = option("auto", "auto = rich on a terminal, else plain", choices=("auto", "rich", "plain", "off"))
+    interval: float = option(5.0, "s between plain lines", gt=0)
+    tensorboard: bool = option(True, "write TensorBoard files")
+    plot: bool = option(True, "draw the reward curve at the end")
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """`eval`: one full deterministic episode per environment at the end."""
+
+    enabled: bool = option(True, "evaluate at the end of training")
+    num_envs: int = option(128, "episodes", ge=1)
+    seed: int = option(1234567, "seed of the evaluation", ge=0)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run, validated: ranges hold, `num_envs`, `max_iterations`, `experiment` and `checkpoint` are resolved."""
+
+    task_name: str = option("", "copy of task.name", silent=True)
+    experiment: str = option(
+        "", "names the run folder", pattern=r"[A-Za-z0-9._-]*", rule="may hold letters, digits, '.', '_' and '-'"
+    )
+    num_envs: int = option(0, "environments; '' = the task's own number", ge=1, alias={"": 0})
+    seed: int = option(42, "seed of everything, -1 = draw one and print it", ge=-1, lt=2**31)
+    torch_deterministic: bool = option(False, "refuse non-deterministic kernels")
+    max_iterations: int = option(0, "updates; '' = the train YAML's max_epochs", ge=1, alias={"": 0})
+    sim_device: str = option("auto", "device of the physics", **_DEVICE)
+    rl_device: str = option("auto", "device of the policy and the learner", **_DEVICE)
+    headless: bool = option(True, "no viewer", inert="there is no viewer yet")
+    test: bool = option(False, "play a checkpoint instead of training")
+    checkpoint: str = option("", "start from these weights", null="")
+    resume: str = option("auto", "auto | never | a run folder or checkpoint to continue", pattern=".+", rule="is empty")
+    run_root: str = option("runs", "where run folders go", pattern=".+", rule="is empty")
+    keep_checkpoints: int = option(3, "checkpoints kept; the newest may be half written, so 2 at least", ge=2)
+    task: TaskConfig = option(TaskConfig, "one robot and its job", required=True)
+    train: TrainConfig = option(TrainConfig, "algorithm, in rl_games' schema", required=True)
+    sim: SimConfig = option(SimConfig, "physics engine")
+    schedule: ScheduleConfig = option(ScheduleConfig, "who may run ahead of whom")
+    advantage: AdvantageConfig = option(AdvantageConfig, "how targets are made")
+    loss: LossConfig = option(LossConfig, "which policy the clip is anchored at")
+    env: EnvConfig = option(EnvConfig, "what the trainer does to every task")
+    report: ReportConfig = option(ReportConfig, "what a run shows and stores")
+    eval: EvalConfig = option(EvalConfig, "evaluation at the end")
+
+    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
+    pipeline: str = option("gpu", "see sim_device", inert="tensors stay on the device they are made on")
+    graphics_device_id: int = option(0, "viewer", inert="there is no viewer yet")
+    num_threads: int = option(4, "PhysX threads", inert=f"{_PHYSX}; the embedded engine has sim.threads")
+    solver_type: int = option(1, "PhysX solver", inert=_PHYSX)
+    num_subscenes: int = option(4, "PhysX subscenes", inert=_PHYSX)
+    force_render: bool = option(True, "viewer", inert="there is no viewer yet")
+    sigma: str = option("", "player's noise", inert="evaluation is deterministic")
+    multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
+    capture_video: bool = option(False, "record videos", refused="not supported yet")
+    capture_video_freq: int = option(1464, "steps between videos", inert=_VIDEO)
+    capture_video_len: int = option(100, "steps per video", inert=_VIDEO)
+    wandb_activate: bool = option(False, "log to Weights & Biases", refused="not supported yet")
+    wandb_group: str = option("", "group", inert=_WANDB)
+    wandb_name: str = option("", "name", null="", silent=True)
+    wandb_entity: str = option("", "entity", inert=_WANDB)
+    wandb_project: str = option("isaac_appo", "project", inert=_WANDB)
+    wandb_tags: List[str] = option([], "tags", inert=_WANDB)
+    wandb_logcode_dir: str = option("", "code folder", inert=_WANDB)
+
+    @property
+    def ppo(self) -> PPOConfig:
+        """`train.params.config`, which the algorithm reads most."""
+        return self.train.params.config

@@ -1,0 +1,70 @@
+"""Warp, imported in one place, and the counter-based random numbers that every kernel shares.
+
+Random numbers are a pure function of (seed, step, env, stream): the same on every executor, thread budget and engine
+device, and resumable without generator state. Philox4x32-10 is the generator of Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3" (SC 2011).
+"""
+
+from __future__ import annotations
+
+import warp as wp
+
+__all__ = ["ACTION_NOISE", "RESET", "STAGGER", "philox_normal", "philox_uniform", "wp"]
+
+wp.config.quiet = True
+if hasattr(wp.config, "log_level"):
+    wp.config.log_level = wp.LOG_ERROR  # a machine without a GPU is no reason for a warning
+wp.init()
+
+ACTION_NOISE = 0  # stream numbers: one per use, so that no two uses ever share a draw
+RESET = 1
+STAGGER = 2
+
+_TWO_PI = wp.constant(6.283185307179586)
+_INV_2_32 = wp.constant(2.3283064365386963e-10)
+_M0 = wp.constant(wp.uint64(0xD2511F53))
+_M1 = wp.constant(wp.uint64(0xCD9E8D57))
+_W0 = wp.constant(wp.uint32(0x9E3779B9))
+_W1 = wp.constant(wp.uint32(0xBB67AE85))
+_LOW = wp.constant(wp.uint64(0xFFFFFFFF))
+_HALF = wp.constant(wp.uint64(32))
+
+
+@wp.func
+def _unit(bits: wp.uint32) -> float:
+    """Map 32 bits to the open interval (0, 1): the half step keeps log() finite, the clamp keeps float32 below 1."""
+    return wp.min((float(bits) + 0.5) * _INV_2_32, 0.99999994)
+
+
+@wp.func
+def philox_uniform(seed: wp.uint64, step: wp.uint64, env: wp.uint32, stream: wp.uint32) -> wp.vec4:
+    """Four uniforms in (0, 1) for one (seed, step, env, stream)."""
+    k0 = wp.uint32(seed & _LOW)
+    k1 = wp.uint32(seed >> _HALF)
+    c0 = wp.uint32(step & _LOW)
+    c1 = wp.uint32(step >> _HALF)
+    c2 = env
+    c3 = stream
+    for _round in range(10):
+        p0 = _M0 * wp.uint64(c0)
+        p1 = _M1 * wp.uint64(c2)
+        n0 = wp.uint32(p1 >> _HALF) ^ c1 ^ k0
+        n2 = wp.uint32(p0 >> _HALF) ^ c3 ^ k1
+        c1 = wp.uint32(p1 & _LOW)
+        c3 = wp.uint32(p0 & _LOW)
+        c0 = n0
+        c2 = n2
+        k0 = k0 + _W0
+        k1 = k1 + _W1
+    return wp.vec4(_unit(c0), _unit(c1), _unit(c2), _unit(c3))
+
+
+@wp.func
+def philox_normal(seed: wp.uint64, step: wp.uint64, env: wp.uint32, stream: wp.uint32) -> wp.vec4:
+    """Four independent N(0, 1) for one (seed, step, env, stream), by Box and Muller."""
+    u = philox_uniform(seed, step, env, stream)
+    r0 = wp.sqrt(-2.0 * wp.log(u[0]))
+    r1 = wp.sqrt(-2.0 * wp.log(u[2]))
+    a0 = _TWO_PI * u[1]
+    a1 = _TWO_PI * u[3]
+    return wp.vec4(r0 * wp.cos(a0), r0 * wp.sin(a0), r1 * wp.cos(a1), r1 * wp.sin(a1))

@@ -1,0 +1,1 @@
+"""Targets, losses, learning-rate control and the learner."""

@@ -1,0 +1,1 @@
+"""Actor-critic, normalisers, action sampling and the published policy buffer."""

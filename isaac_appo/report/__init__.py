@@ -1,0 +1,1 @@
+"""What a run tells people: console, TensorBoard, CSV, curve, and the directory in which everything lies."""

@@ -1,0 +1,89 @@
+"""The reward curve of a run as a picture."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from isaac_appo.report.csv import read_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["EvalPoint", "reward_curve"]
+
+_LINE, _BEST, _EVAL, _GREY = "#1f5fa8", "#e08214", "#b2182b", "#555555"
+_NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+class EvalPoint(NamedTuple):
+    """Result of a deterministic evaluation, to be marked in the curve."""
+
+    env_steps: int
+    mean: float
+    std: float = 0.0
+
+
+def reward_curve(metrics_csv: Path, png: Path, title: str, eval_point: EvalPoint | None = None) -> bool:
+    """Draw the training mean return against env steps (millions), wall time on top; mark the best and the evaluation.
+
+    Returns False, and writes nothing, if no row holds a return yet. Raises OSError.
+    """
+    columns = read_columns(metrics_csv, ("env_steps", "elapsed_s", "rewards/step"))
+    rows = [row for row in zip(*columns.values()) if all(math.isfinite(value) for value in row)]
+    if not rows:
+        return False
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with pyplot.rc_context({"font.size": 10, "axes.spines.right": False}):
+        figure, axes = pyplot.subplots(figsize=(8.0, 4.8), dpi=150, layout="constrained")
+        _draw(axes, rows, eval_point)
+        _time_axis(axes, rows)
+        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)  # inches
+        axes.set_title(title, loc="left", fontweight="bold", pad=12)
+        figure.savefig(png, metadata={"Software": None})
+        pyplot.close(figure)
+    return True
+
+
+def _draw(axes: Axes, rows: list[tuple[float, ...]], eval_point: EvalPoint | None) -> None:
+    steps = [row[0] / 1e6 for row in rows]
+    reward = [row[2] for row in rows]
+    axes.plot(steps, reward, color=_LINE, linewidth=1.8, marker="o" if len(rows) < 3 else None, label="training mean")
+    best = max(range(len(rows)), key=reward.__getitem__)
+    axes.plot(
+        steps[best], reward[best], "*", color=_BEST, markersize=13, markeredgecolor="white", clip_on=False, zorder=4,
+        label=f"best training mean: {reward[best]:.1f}",
+    )  # fmt: skip
+    if eval_point is not None:
+        label = f"evaluation: {eval_point.mean:.1f}" + (f" ± {eval_point.std:.1f}" if eval_point.std else "")
+        axes.errorbar(
+            eval_point.env_steps / 1e6, eval_point.mean, yerr=eval_point.std or None, fmt="D", color=_EVAL,
+            markersize=7, markeredgecolor="white", capsize=3, clip_on=False, zorder=5, label=label,
+        )  # fmt: skip
+    axes.set_xlabel("env steps (millions)")
+    axes.set_ylabel("episode return")
+    axes.set_xlim(left=0.0)
+    axes.grid(True, alpha=0.25)
+    axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none")
+
+
+def _time_axis(axes: Axes, rows: list[tuple[float, ...]]) -> None:
+    """Mark round wall times on top, each above the env step that was reached then."""
+    import numpy
+
+    steps, seconds = [0.0] + [row[0] / 1e6 for row in rows], [0.0] + [row[1] for row in rows]
+    total = seconds[-1]
+    every = next((nice for nice in _NICE_S if total / nice <= 8), max(1, int(total / 8)))
+    unit, size = ("s", 1) if total < 120 else ("min", 60) if total < 7200 else ("h", 3600)
+    times = [every * count for count in range(int(total / every) + 1)]
+    top = axes.twiny()
+    top.set_xlim(axes.get_xlim())
+    top.set_xticks(numpy.interp(times, seconds, steps), [f"{time / size:g}" for time in times])
+    top.set_xlabel(f"wall time ({unit})", color=_GREY)
+    top.tick_params(colors=_GREY)
+    top.spines["top"].set_color(_GREY)

@@ -1,0 +1,22 @@
+"""The contract of everything that metrics are written to."""
+
+from __future__ import annotations
+
+import abc
+
+__all__ = ["Sink"]
+
+
+class Sink(abc.ABC):
+    """One destination of metrics. A sink may raise: the reporter then goes on without it."""
+
+    @abc.abstractmethod
+    def write(self, env_steps: int, update: int, elapsed_s: float, metrics: dict[str, float]) -> None:
+        """Take the metrics of one update.
+
+        `env_steps` and `update` count from the start of the run, `elapsed_s` is its wall time, all resumes included.
+        A metric may be absent or NaN where there is nothing to say yet, such as before the first episode has ended.
+        """
+
+    def close(self) -> None:  # noqa: B027 (not every sink holds something)
+        """Write what is pending and let go of the destination."""

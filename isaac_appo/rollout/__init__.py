@@ -1,0 +1,1 @@
+"""Slabs (persistent rollout tensors) and the collector that fills them."""

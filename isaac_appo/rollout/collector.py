@@ -1,0 +1,208 @@
+"""The collector: everything the policy stream does to fill a slab.
+
+It acts with its own copy of a published version, writes rows and versions, and keeps episode accounts. It never reads
+what the learner is writing, never computes a gradient, and in its step there is no host synchronisation of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+import torch
+from torch import Tensor
+
+from isaac_appo.env.vec_env import VecEnv
+from isaac_appo.kernels import wp
+from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.policy.sampling import sample_kernel
+from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
+from isaac_appo.rollout.slab import DEAD, LIVE, NAN, Slab
+
+_DEAD, _LIVE, _NAN = wp.constant(DEAD), wp.constant(LIVE), wp.constant(NAN)
+
+NO_LIMIT = 3.0e38
+"""Clip limit of the environment's action when clipping is off."""
+
+
+@wp.kernel
+def record_kernel(
+    reward: wp.array(dtype=wp.float32, ndim=1),
+    terminated: wp.array(dtype=wp.bool, ndim=1),
+    truncated: wp.array(dtype=wp.bool, ndim=1),
+    invalid: wp.array(dtype=wp.bool, ndim=1),
+    prev_done: wp.array(dtype=wp.bool, ndim=1),
+    running_return: wp.array(dtype=wp.float32, ndim=1),
+    running_length: wp.array(dtype=wp.int32, ndim=1),
+    row_reward: wp.array(dtype=wp.float32, ndim=1),
+    row_terminated: wp.array(dtype=wp.bool, ndim=1),
+    row_truncated: wp.array(dtype=wp.bool, ndim=1),
+    row_status: wp.array(dtype=wp.uint8, ndim=1),
+    row_return: wp.array(dtype=wp.float32, ndim=1),
+    row_length: wp.array(dtype=wp.int32, ndim=1),
+):
+    """One thread per env: copy the step into its slab row, classify the row, and close finished episodes.
+
+    ``row_length`` is 0 where no episode ended; a broken episode (NAN) ends without being counted.
+    """
+    env = wp.tid()
+    dead = prev_done[env]
+    broken = invalid[env]
+    done = terminated[env] or truncated[env] or broken
+    row_reward[env] = reward[env]
+    row_terminated[env] = terminated[env]
+    row_truncated[env] = truncated[env]
+    status = _LIVE
+    if dead:
+        status = _DEAD
+    elif broken:
+        status = _NAN
+    row_status[env] = wp.uint8(status)
+    episode_return = running_return[env]
+    episode_length = running_length[env]
+    if not dead:
+        episode_return += reward[env]
+        episode_length += 1
+    row_return[env] = 0.0
+    row_length[env] = 0
+    if done and not broken and not dead:
+        row_return[env] = episode_return
+        row_length[env] = episode_length
+    if done:
+        episode_return = 0.0
+        episode_length = 0
+    running_return[env] = episode_return
+    running_length[env] = episode_length
+    prev_done[env] = done
+
+
+class _SlabViews(NamedTuple):
+    """Warp views of one slab, made once: per time step, in the order of the kernels' arguments."""
+
+    sample: List[List[wp.array]]
+    record: List[List[wp.array]]
+
+
+def _views(slab: Slab) -> _SlabViews:
+    sample: List[List[wp.array]] = []
+    record: List[List[wp.array]] = []
+    for t in range(slab.horizon):
+        rows = (slab.actions_TNA, slab.sigma_TNA, slab.neglogp_TN)
+        sample.append([wp.from_torch(x[t]) for x in (slab.mu_TNA, *rows)])
+        names = ("rewards", "terminated", "truncated", "status", "episode_return", "episode_length")
+        record.append([wp.from_torch(getattr(slab, name + "_TN")[t]) for name in names])
+    return _SlabViews(sample, record)
+
+
+class Collector:
+    """Fills slabs by acting in ``env`` with the version it last adopted.
+
+    Args:
+        env: the environments; a ``next_step`` env gives dead rows, which are marked.
+        model: this stream's own copy of the actor-critic, bound to ``policy``.
+        policy: the byte buffer it adopts versions into.
+        slabs: the ring of slabs.
+        seed: key of the action noise.
+        clip_actions: rl_games' switch: the env sees actions clipped to +-1, the log-probability is of the unclipped.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        model: ActorCritic,
+        policy: PolicyBuffer,
+        slabs: Sequence[Slab],
+        seed: int,
+        clip_actions: bool,
+    ) -> None:
+        self.env = env
+        self.model = model.requires_grad_(False)
+        self.policy = policy
+        self.slabs = slabs
+        self.seed = seed
+        self.global_step = 0
+        self.env_s = 0.0
+        self._limit = 1.0 if clip_actions else NO_LIMIT
+        device = env.device
+        self.obs = env.reset()
+        self._normalized = torch.zeros_like(self.obs)
+        self._log_std = torch.zeros(env.num_envs, env.num_actions, device=device)
+        self._env_actions = torch.zeros(env.num_envs, env.num_actions, device=device)
+        self._prev_done = torch.zeros(env.num_envs, dtype=torch.bool, device=device)
+        self._running_return = torch.zeros(env.num_envs, device=device)
+        self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
+        self._device = str(device)
+        self._slab_views = [_views(slab) for slab in slabs]
+        self._wp_log_std = wp.from_torch(self._log_std)
+        self._wp_env_actions = wp.from_torch(self._env_actions)
+        accounts = (self._prev_done, self._running_return, self._running_length)
+        self._wp_accounts = [wp.from_torch(x) for x in accounts]
+        self._wp_step: List[wp.array] = []
+
+    def adopt(self, ring: SnapshotRing, version: int) -> None:
+        """Act with ``version`` from now on."""
+        ring.adopt(self.policy, version)
+
+    @torch.no_grad()
+    def step(self, slab_index: int, t: int) -> None:
+        """Act, step the environments and write row ``t``."""
+        slot = slab_index % len(self.slabs)
+        slab = self.slabs[slot]
+        slab.obs_TNO[t].copy_(self.obs)
+        output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
+        slab.mu_TNA[t].copy_(output.mu)
+        self._log_std.copy_(output.log_std)
+        self.model.value_mean_std.denormalize(output.value, slab.values_TN[t])
+        slab.version_TN[t].copy_(self.policy.version.expand(self.env.num_envs))
+        mu, action, sigma, neglogp = self._slab_views[slot].sample[t]
+        wp.launch(
+            sample_kernel,
+            dim=self.env.num_envs,
+            inputs=[self.seed, self.global_step, 0, self._limit, mu, self._wp_log_std],
+            outputs=[action, self._wp_env_actions, sigma, neglogp],
+            device=self._device,
+        )
+        started = time.perf_counter()
+        self.obs, *signals = self.env.step(self._env_actions)
+        self.env_s += time.perf_counter() - started
+        self._record(slot, t, signals)
+        self.global_step += 1
+
+    def _record(self, slot: int, t: int, signals: List[Tensor]) -> None:
+        if not self._wp_step:  # an env's outputs are persistent, so one look at them is enough
+            self._wp_step = [wp.from_torch(x) for x in (*signals, self.env.invalid)]
+        wp.launch(
+            record_kernel,
+            dim=self.env.num_envs,
+            inputs=[*self._wp_step, *self._wp_accounts],
+            outputs=self._slab_views[slot].record[t],
+            device=self._device,
+        )
+
+    @torch.no_grad()
+    def bootstrap(self, slab_index: int) -> None:
+        """Write the observation and value of row ``T``."""
+        slab = self.slabs[slab_index % len(self.slabs)]
+        slab.obs_TNO[slab.horizon].copy_(self.obs)
+        output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
+        self.model.value_mean_std.denormalize(output.value, slab.values_TN[slab.horizon])
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The cut: all that decides what this stream does next, given the versions it will adopt."""
+        return {
+            "env": self.env.state_dict(),
+            "obs": self.obs.clone(),
+            "prev_done": self._prev_done.clone(),
+            "running_return": self._running_return.clone(),
+            "running_length": self._running_length.clone(),
+            "global_step": self.global_step,
+        }
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Continue from a cut."""
+        self.env.load_state_dict(state["env"])
+        self.obs.copy_(state["obs"])
+        self._prev_done.copy_(state["prev_done"])
+        self._running_return.copy_(state["running_return"])
+        self._running_length.copy_(state["running_length"])
+        self.global_step = int(state["global_step"])

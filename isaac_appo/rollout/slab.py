@@ -1,0 +1,75 @@
+"""Slabs: persistent time-major tensors that hold one rollout of every environment.
+
+Shape letters: ``T`` horizon, ``N`` environments, ``O`` observation size, ``A`` action size.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Tuple
+
+import torch
+from torch import Tensor
+
+from isaac_appo.rollout.facts import SlabFacts
+
+LIVE, DEAD, NAN, LAG = 0, 1, 2, 3
+"""Row status: trained on, or why not. DEAD: the row after ``done``, whose action was ignored. NAN: physics broke.
+LAG: collected with a version that is older than the limit."""
+
+STATUS_NAMES = ("live", "dead", "nan", "lag")
+
+
+class Slab:
+    """One rollout. Allocated once; written by the policy stream, read by the learner stream, never resized.
+
+    ``obs_TNO`` and ``values_TN`` have ``T + 1`` rows: the last is the bootstrap row. At a time-out in row ``t`` the
+    true last observation of the episode is row ``t + 1`` of ``obs_TNO`` (``next_step`` autoreset), so its value is the
+    exact bootstrap.
+    """
+
+    def __init__(self, horizon: int, num_envs: int, num_obs: int, num_actions: int, device: torch.device) -> None:
+        shape = (horizon, num_envs)
+
+        def floats(*size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.float32, device=device)
+
+        self.horizon = horizon
+        self.obs_TNO = floats(horizon + 1, num_envs, num_obs)
+        self.actions_TNA = floats(*shape, num_actions)
+        self.mu_TNA = floats(*shape, num_actions)
+        self.sigma_TNA = floats(*shape, num_actions)
+        self.neglogp_TN = floats(*shape)
+        self.values_TN = floats(horizon + 1, num_envs)
+        self.rewards_TN = floats(*shape)
+        self.terminated_TN = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.truncated_TN = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.status_TN = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.version_TN = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.episode_return_TN = floats(*shape)
+        self.episode_length_TN = torch.zeros(shape, dtype=torch.int32, device=device)
+
+    def tensors(self) -> Dict[str, Tensor]:
+        """Every tensor by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def state_dict(self) -> Dict[str, Tensor]:
+        """Copies of every tensor."""
+        return {name: tensor.clone() for name, tensor in self.tensors().items()}
+
+    def load_state_dict(self, state: Dict[str, Tensor]) -> None:
+        """Copy a saved slab in place."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(state[name])
+
+    def facts(self) -> SlabFacts:
+        """Count the rows by status and read their versions: once per update, on the host."""
+        live = self.status_TN == LIVE
+        counts = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
+        versions = self.version_TN[live] if counts[LIVE] else self.version_TN.flatten()
+        oldest, newest = (int(v) for v in versions.aminmax())
+        return SlabFacts(*counts, oldest, newest, int(versions.sum()) if counts[LIVE] else 0)
+
+    def finished_episodes(self) -> List[Tuple[float, int]]:
+        """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""
+        ended = self.episode_length_TN > 0
+        return list(zip(self.episode_return_TN[ended].tolist(), self.episode_length_TN[ended].tolist()))

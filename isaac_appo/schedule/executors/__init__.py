@@ -1,0 +1,1 @@
+"""Interpreters of a program: ``inline`` (one thread) and ``threads`` (one thread per stream)."""

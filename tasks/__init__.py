@@ -1,0 +1,1 @@
+"""Tasks: one class in one file each, on any engine, found by name in `registry.py`."""
