@@ -85,8 +85,8 @@ class Watchdog:
     takes its time), after it `deadline_s` between beats. Time in which the whole process slept (SIGSTOP, a suspended
     machine) does not count. `on_hang(text)` runs on the watchdog's thread; `text` names the stage.
 
-    beat() reads one attribute and writes one dict entry: no lock, no clock. It is stamped with the last poll, so silence
-    is measured to within `poll_s`.
+    beat() reads one attribute and writes one dict entry: no lock, no clock. Stamped with the last poll, so silence is
+    measured to within `poll_s`.
     """
 
     def __init__(

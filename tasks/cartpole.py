@@ -1,8 +1,5 @@
 """Cartpole: keep a pole upright on a cart by pushing the cart. Four observations, one action."""
 
-# Warp reads its array types from annotations, where a type checker sees a call.
-# mypy: disable-error-code="valid-type"
-
 from __future__ import annotations
 
 from typing import ClassVar, Dict, Tuple

@@ -75,10 +75,13 @@ def test_refuses_a_key_of_another_type(tmp_path: Path) -> None:
         save_checkpoint(tmp_path, {"a": {(1, 2): 0}}, 1)
 
 
-@pytest.mark.parametrize(("arguments", "text"), [({"keep": 1}, "keep = 1"), ({"step": -1}, "step = -1")])
-def test_refuses_bad_settings(tmp_path: Path, arguments: dict[str, int], text: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "keep", "tag", "text"),
+    [(1, 1, "ckpt", "keep = 1"), (-1, 2, "ckpt", "step = -1"), (1, 2, "a_1", "tag = 'a_1'")],
+)
+def test_refuses_bad_settings(tmp_path: Path, step: int, keep: int, tag: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        save_checkpoint(tmp_path, {}, **{"step": 1, **arguments})
+        save_checkpoint(tmp_path, {}, step, keep, tag)
 
 
 def test_newest_is_by_integer_whatever_the_padding_and_the_neighbours(tmp_path: Path) -> None:
@@ -149,6 +152,7 @@ def test_a_bad_newest_falls_back_loudly(tmp_path: Path, damage: str) -> None:
         marker = bad.with_suffix(".json")
         marker.unlink() if damage == "no marker" else marker.write_text("{")
 
+    assert names(tmp_path) == [good.name] + [bad.name] * (damage == "flipped")
     with pytest.warns(CheckpointWarning, match="FELL BACK") as caught:
         loaded = load_latest(tmp_path)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
@@ -61,9 +62,7 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    GlobalHydra.instance().clear()
-    with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=command):
-        loader = GlobalHydra.instance().config_loader()
+    with _hydra(command) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
@@ -72,13 +71,32 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     if cfg is None:
         raise ConfigError(errors)
     if arguments.show_config and not errors:
-        print(OmegaConf.to_yaml(cfg, resolve=arguments.resolve), end="")
+        _show(cfg, arguments.resolve)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     config, warnings = _validate_with(cfg, errors)
     if arguments.show_config:
         raise SystemExit(0)
     return ComposedConfig(cfg, config, notices + warnings, typed)
+
+
+@contextmanager
+def _hydra(job: str) -> Iterator[ConfigLoader]:
+    """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
+    state = GlobalHydra.instance()
+    outer, state.hydra = state.hydra, None
+    try:
+        with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job):
+            yield GlobalHydra.instance().config_loader()
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def _show(cfg: DictConfig, resolve: bool) -> None:
+    try:
+        print(OmegaConf.to_yaml(cfg, resolve=resolve), end="")
+    except OmegaConfBaseException:
+        return  # a reference that leads nowhere; validation names it
 
 
 def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
@@ -237,10 +255,11 @@ def _yaml_paths(cfg: DictConfig, prefix: str = "") -> List[str]:
 
 def _draw_seed(cfg: DictConfig, typed: List[str]) -> List[str]:
     """Replace seed=-1 by a drawn one, in what was typed too, so that what is stored repeats and resumes the run."""
-    if OmegaConf.is_missing(cfg, "seed") or cfg.seed != -1:
+    raw = OmegaConf.to_container(cfg, resolve=False)
+    if not isinstance(raw, dict) or raw.get("seed") != -1:
         return []
     cfg.seed = random.SystemRandom().randrange(2**31)
-    typed.append(f"seed={cfg.seed}")
+    typed[:] = [word for word in typed if word.lstrip("+") != "seed=-1"] + [f"seed={cfg.seed}"]
     return [f"seed = -1: drew {cfg.seed}; seed={cfg.seed} repeats this run."]
 
 

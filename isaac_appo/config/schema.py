@@ -140,7 +140,7 @@ class PPOConfig:
     device_name: str = option("", "the same, for rl_games' player", null="", silent=True)
     ppo: bool = option(True, "PPO", refused="this trainer is PPO")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
-    mixed_precision: bool = option(False, "float16 on CUDA", inert="no effect on CPU, float32 is used")
+    mixed_precision: bool = option(False, "float16 on CUDA", inert="float32 is used")
     torch_compile: bool = option(False, "torch.compile", inert="nothing is compiled", null=False)
     print_stats: bool = option(True, "console", inert="the console is set by report.console")
     use_diagnostics: bool = option(False, "extra statistics", inert="they are always logged")

@@ -81,7 +81,7 @@ class TaskEnv(VecEnv):
         self._observe()
         return self.obs
 
-    def step(self, actions_NA: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:  # noqa: N803
+    def step(self, actions_NA: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
         """See `VecEnv`. Actions beyond ±clipActions are clipped. Errors: EngineError before the first `reset()`."""
         if self.steps == 0:
             raise EngineError("step() before reset(): call reset() once to start the episodes")

@@ -63,7 +63,7 @@ class VecEnv(abc.ABC):
         """Start a new episode in every env. Returns obs [N, O] float32, the same tensor as `step`."""
 
     @abc.abstractmethod
-    def step(self, actions_NA: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:  # noqa: N803
+    def step(self, actions_NA: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
         """Advance all envs by one control step under actions [N, M] float32.
 
         Returns obs [N, O] float32, reward [N] float32, terminated [N] bool, truncated [N] bool. They are persistent

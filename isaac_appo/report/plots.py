@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isaac_appo.report.csv import read_columns
 
@@ -39,11 +39,16 @@ def reward_curve(metrics_csv: Path, png: Path, title: str, eval_point: EvalPoint
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    with pyplot.rc_context({"font.size": 10, "axes.spines.right": False}):
+    style: Any = {
+        "font.size": 10,
+        "axes.spines.right": False,
+        "figure.constrained_layout.w_pad": 0.15,  # inches
+        "figure.constrained_layout.h_pad": 0.1,
+    }
+    with pyplot.rc_context(style):
         figure, axes = pyplot.subplots(figsize=(8.0, 4.8), dpi=150, layout="constrained")
         _draw(axes, rows, eval_point)
         _time_axis(axes, rows)
-        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)  # inches
         axes.set_title(title, loc="left", fontweight="bold", pad=12)
         figure.savefig(png, metadata={"Software": None})
         pyplot.close(figure)

@@ -64,9 +64,9 @@ def _roll_function() -> Callable[[_Part], None]:
 class MujocoEngine(Engine):
     """See `Engine`. What is MuJoCo's own:
 
-    `site_wrench` is what the `force` and `torque` sensors of a site give: the interaction between the site's body and
-    its parent, pointing from the body to its parent, in site axes and about the site, from all forces on the body and
-    its descendants (contacts, motors, inertia), computed at the start of the last substep. It is zero after a reset.
+    `site_wrench` is what the `force` and `torque` sensors of a site give: the wrench that the parent exerts on the
+    site's body, motors and joint limits included, in site axes and about the site, at the start of the last substep.
+    It balances the contacts, the weight and the inertia of the body and its descendants. It is zero after a reset.
 
     A row is invalid when a coordinate or a sensor is not finite (or above 1e10), or when its clock did not move by
     `control_dt`: MuJoCo stops a row that goes bad, and versions without mjDSBL_AUTORESET put it in the default state.
@@ -185,7 +185,7 @@ class MujocoEngine(Engine):
                     pass
         except mujoco.FatalError as error:
             self._log.flush()
-            raise EngineError(self._memory_advice(f"MuJoCo stopped: {error}")) from error
+            raise EngineError(self._memory_advice(f"MuJoCo stopped: {error}")) from error  # what stops it is memory
         i, c = self._wp_index, self._wp
         inputs = [self.control_dt, self._wp_initial, self._wp_rollout, self._wp_sensors, i["root_q"], i["root_v"]]
         inputs += [i["dof_q"], i["dof_v"], i["site_force"], i["site_torque"]]

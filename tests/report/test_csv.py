@@ -70,6 +70,14 @@ def test_half_a_row_of_a_killed_process_goes(tmp_path: Path, tail: str) -> None:
     assert rows(path)[-1]["env_steps"] == "400"
 
 
+def test_a_row_without_its_end_may_lack_digits_and_goes(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    fill(path, range(1, 4))
+    path.write_text(path.read_text().rstrip("\n"))
+    fill(path, range(4, 5), start_update=3)
+    assert [row["update"] for row in rows(path)] == ["1", "2", "4"]
+
+
 def test_a_new_key_makes_a_union_header(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     sink = CsvSink(path)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -21,10 +22,13 @@ def training(path: Path, updates: int) -> None:
 
 def test_curve_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
-    save = Figure.savefig
-    monkeypatch.setattr(
-        Figure, "savefig", lambda self, *args, **kwargs: (figures.append(self), save(self, *args, **kwargs))[1]
-    )
+    original = Figure.savefig
+
+    def save(self: Figure, *arguments: Any, **keywords: Any) -> None:
+        figures.append(self)
+        original(self, *arguments, **keywords)
+
+    monkeypatch.setattr(Figure, "savefig", save)
     training(tmp_path / "metrics.csv", 400)
     assert reward_curve(tmp_path / "metrics.csv", tmp_path / "curve.png", "Ant", EvalPoint(6_553_600, 2290.0, 80.0))
 
@@ -36,7 +40,7 @@ def test_curve_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert top.get_xlim() == axes.get_xlim()
     # 60 s of 0.62 s an update of 16384 steps: the first minute lies over 60 / 0.62 * 16384 steps
     assert top.get_xticks()[1] == pytest.approx(60 / 0.62 * 16384 / 1e6)
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = axes.get_legend_handles_labels()[1]
     assert "evaluation: 2290.0 ± 80.0" in labels and any("best training mean: 23" in label for label in labels)
 
 

@@ -34,7 +34,10 @@ def _run(tmp_path: Path) -> Iterator[RunDir]:
     run.close("done", 0)
 
 
-def reporter(run: RunDir, stream: io.StringIO, clock: Clock, start: Start = Start()) -> Reporter:
+NEW = Start()
+
+
+def reporter(run: RunDir, stream: io.StringIO, clock: Clock, start: Start = NEW) -> Reporter:
     return Reporter(
         run, 1000, 10, mode="plain", interval_s=0.0, tensorboard=False, start=start, stream=stream, clock=clock
     )

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from isaac_appo import __version__
+from isaac_appo.commands import main as entry
+
+HEAVY = ("torch", "warp", "mujoco", "isaacgym", "rl_games", "matplotlib", "tensorboard")
+
+
+@pytest.mark.parametrize("module", ["isaac_appo", "isaac_appo.config", "isaac_appo.commands.main", "isaac_appo.commands.compose"])
+def test_importing_the_command_line_imports_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_wrong_command_line_is_answered_before_torch_is_imported() -> None:
+    code = (
+        "import sys; from isaac_appo.commands.main import main; code = main(['train', 'task=ant']); "
+        f"print(code, [name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2 []"
+    assert done.stderr == (
+        "isaac-appo train: 1 error in the configuration:\n"
+        "  task = ant: must be one of Ant, Cartpole. Did you mean task=Ant?\n"
+    )
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(argv: list, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(argv) == 0
+    out = capsys.readouterr().out
+    for name, (_, text) in entry.COMMANDS.items():
+        assert f"{name}  {text}" in out
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["train", "--help"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: isaac-appo train [KEY=VALUE ...]")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("trian", "isaac-appo trian: no such command. Did you mean train?"),
+        ("zzz", "isaac-appo zzz: no such command."),
+        ("task=Ant", "isaac-appo task=Ant: a command comes first. Write isaac-appo train task=Ant"),
+    ],
+)
+def test_an_unknown_command_lists_what_there_is(word: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main([word]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[0] == text
+    assert "train  train a policy" in shown.err
+
+
+def test_a_command_gets_its_words_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    module = types.SimpleNamespace(main=lambda argv: seen.append(argv) or 7)
+    monkeypatch.setitem(entry.COMMANDS, "echo", ("isaac_appo.commands.echo", "say it"))
+    monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", module)
+    assert entry.main(["echo", "a=1", "b=2"]) == 7
+    assert seen == [["a=1", "b=2"]]
+
+
+def test_an_error_of_the_program_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(argv: list) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setitem(entry.COMMANDS, "echo", ("isaac_appo.commands.echo", "say it"))
+    monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", types.SimpleNamespace(main=broken))
+    with pytest.raises(RuntimeError, match="a bug"):
+        entry.main(["echo"])

@@ -1,0 +1,185 @@
+"""The learner on slabs from a real env: ratio 1 on fresh data, masks, statistics, proximal policy, padding."""
+
+from __future__ import annotations
+
+from typing import Any, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from isaac_appo.policy.sampling import neglogp
+from isaac_appo.rollout.slab import DEAD, LIVE
+from isaac_appo.schedule.pipeline import Pipeline
+from tests.helpers import cartpole_pipeline
+
+
+def collected(lag: int = 0, updates: int = 0, **changes: Any) -> Tuple[Pipeline, int]:
+    """A pipeline that has trained ``updates`` times and has one more slab ready; returns its index."""
+    pipeline = cartpole_pipeline(num_updates=updates, lag=lag, learner=changes)
+    if updates:
+        pipeline.run()
+    else:
+        fill(pipeline, -1)
+        pipeline.learner.calibrate(-1)
+        pipeline.ring.publish(pipeline.learner.policy, 0)
+    pipeline.collector.adopt(pipeline.ring, pipeline.program.version_of(updates))
+    fill(pipeline, updates)
+    return pipeline, updates
+
+
+def fill(pipeline: Pipeline, slab: int) -> None:
+    for t in range(pipeline.settings.horizon):
+        pipeline.collector.step(slab, t)
+    pipeline.collector.bootstrap(slab)
+
+
+def prepare(pipeline: Pipeline, slab: int, stale: bool) -> None:
+    learner = pipeline.learner
+    learner.load(slab, stale)
+    learner.proximal()
+    learner.targets(slab)
+
+
+def log_ratio(pipeline: Pipeline) -> Tensor:
+    batch = pipeline.learner.batch
+    with torch.no_grad():
+        output = pipeline.learner.model(batch.obs)
+        return (batch.prox_neglogp - neglogp(batch.actions, output.mu, output.log_std))[batch.mask > 0]
+
+
+@pytest.mark.parametrize("updates", [0, 4])
+def test_ratio_is_1_on_fresh_data(updates: int) -> None:
+    pipeline, slab = collected(updates=updates)
+    prepare(pipeline, slab, stale=False)
+    ratio = log_ratio(pipeline).exp()
+    assert len(ratio) > 100 and (ratio - 1).abs().max() <= 1e-5
+    assert pipeline.learner.batch.weight.unique().tolist() == [1.0]
+
+
+def test_ratio_is_not_1_if_the_observation_statistics_moved() -> None:
+    pipeline, slab = collected(updates=4)
+    pipeline.learner.model.running_mean_std.update(torch.randn(500, 4) * 5, torch.ones(500))
+    pipeline.learner.model.publish_statistics()
+    prepare(pipeline, slab, stale=False)
+    assert (log_ratio(pipeline).exp() - 1).abs().max() > 1e-3
+
+
+def test_values_of_fresh_data_are_the_stored_ones_and_of_stale_data_the_learners() -> None:
+    pipeline, slab = collected(lag=1, updates=4)
+    assert pipeline.learner.slab(slab).version_TN.unique().tolist() == [3]
+    learner, batch = pipeline.learner, pipeline.learner.batch
+    stored = learner.slab(slab).values_TN
+    learner.load(slab, True)
+    learner.proximal()
+    with torch.no_grad():
+        output = learner.model(batch.obs)
+        values = learner.model.value_mean_std.denormalize(output.value, torch.empty_like(output.value))
+        boot = learner.model.value_mean_std.denormalize(learner.model(batch.boot_obs).value, torch.empty(32))
+    assert torch.allclose(learner._prox_values_TN[:-1], batch.time_major(values), atol=1e-6)
+    assert torch.allclose(learner._prox_values_TN[-1], boot, atol=1e-6)
+    assert not torch.allclose(learner._prox_values_TN, stored, atol=1e-3)
+    assert (log_ratio(pipeline).exp() - 1).abs().max() <= 1e-5  # anchored at the proximal policy
+    w = (batch.behaviour_neglogp - batch.prox_neglogp).exp()
+    assert torch.allclose(batch.weight, w.clamp(max=2.0), atol=1e-6) and (w - 1).abs().max() > 1e-3
+
+
+def test_the_behaviour_anchor_has_weight_1_and_the_behaviours_price() -> None:
+    pipeline, slab = collected(lag=1, updates=4, behaviour_anchor=True)
+    prepare(pipeline, slab, stale=True)
+    batch = pipeline.learner.batch
+    assert batch.weight.unique().tolist() == [1.0]
+    view = pipeline.learner._minibatches[0]
+    assert torch.equal(view.anchor_neglogp_M, batch.behaviour_neglogp[: batch.size])
+    assert torch.equal(view.rolling_mu_MA, batch.prox_mu[: batch.size])  # the rolling KL starts from the proximal policy
+
+
+def test_minibatches_are_contiguous_blocks_of_envs() -> None:
+    pipeline, slab = collected()
+    pipeline.learner.load(slab, False)
+    actions = pipeline.learner.slab(slab).actions_TNA
+    first = pipeline.learner._minibatches[0].actions_MA
+    assert torch.equal(first, actions.transpose(0, 1)[:8].reshape(64, -1))
+
+
+def test_advantages_are_standardised_over_live_rows_and_dead_rows_are_masked() -> None:
+    pipeline, slab = collected(updates=4)
+    source = pipeline.learner.slab(slab)
+    prepare(pipeline, slab, stale=False)
+    batch = pipeline.learner.batch
+    live = batch.mask > 0
+    assert torch.equal(batch.time_major(live), source.status_TN == LIVE) and (source.status_TN == DEAD).any()
+    assert float(batch.advantages[live].mean()) == pytest.approx(0.0, abs=1e-6)
+    assert float(batch.advantages[live].std()) == pytest.approx(1.0, abs=1e-5)
+    assert batch.advantages[~live].abs().max() == 0.0
+
+
+def test_dead_and_padding_rows_do_not_reach_a_gradient() -> None:
+    def trained(spoil: bool, **changes: Any) -> Tensor:
+        pipeline, slab = collected(updates=3, **changes)
+        source = pipeline.learner.slab(slab)
+        if spoil:
+            dead = source.status_TN == DEAD
+            assert dead.any()
+            source.actions_TNA[dead] = 3.0
+            source.neglogp_TN[dead] = 7.0
+            source.rewards_TN[dead] = -100.0
+        prepare(pipeline, slab, stale=False)
+        pipeline.learner.minibatch(slab, 0, 0)
+        return pipeline.learner.optimizer.grad.clone()
+
+    assert torch.equal(trained(True), trained(False))
+    padded = {"minibatch_size": 100, "minibatches": 3}  # 300 rows for 256
+    assert torch.equal(trained(True, **padded), trained(False, **padded))
+    assert not torch.equal(trained(False, **padded), trained(False))
+
+
+def test_statistics_take_live_rows_only_and_after_the_update() -> None:
+    pipeline, slab = collected()
+    learner = pipeline.learner
+    live = learner.slab(slab).facts().live
+    before = float(learner.model.running_mean_std.count)
+    prepare(pipeline, slab, stale=False)
+    for epoch in range(2):
+        for m in range(4):
+            learner.minibatch(slab, epoch, m)
+    assert float(learner.model.running_mean_std.count) == before
+    learner.finish(slab)
+    assert float(learner.model.running_mean_std.count) == before + live  # once, not once per mini-epoch
+    assert float(learner.model.value_mean_std.count) == 1 + 2 * live  # values, then returns, as rl_games
+
+
+def test_an_update_without_live_rows_leaves_the_weights_alone() -> None:
+    pipeline, slab = collected(updates=2)
+    learner = pipeline.learner
+    learner.slab(slab).status_TN.fill_(DEAD)
+    before = learner.policy.parameters.clone()
+    prepare(pipeline, slab, stale=False)
+    for m in range(4):
+        learner.minibatch(slab, 0, m)
+    assert torch.equal(learner.policy.parameters, before)
+    assert learner.metrics()["loss/skipped_steps"] == 4.0
+
+
+def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> None:
+    def rows(shuffle: bool, seed: int) -> Tensor:
+        pipeline, slab = collected(shuffle=shuffle, seed=seed, minibatch_size=100, minibatches=3)
+        prepare(pipeline, slab, stale=False)
+        for m in range(3):
+            pipeline.learner.minibatch(slab, 0, m)
+        batch = pipeline.learner.batch
+        return torch.stack([batch.actions[:, 0], batch.returns, batch.advantages, batch.mask], -1)
+
+    plain, shuffled, other = rows(False, 3), rows(True, 3), rows(True, 4)
+    assert not torch.equal(plain, shuffled) and not torch.equal(shuffled, other)
+    assert sorted(map(tuple, plain.tolist())) == sorted(map(tuple, shuffled.tolist()))
+
+
+def test_reported_drift_is_the_kl_from_the_proximal_and_the_behaviour_policy() -> None:
+    pipeline, slab = collected(lag=1, updates=4)
+    prepare(pipeline, slab, stale=True)
+    for epoch in range(2):
+        for m in range(4):
+            pipeline.learner.minibatch(slab, epoch, m)
+    metrics = pipeline.learner.metrics()
+    assert 0 < metrics["kl/prox"] < metrics["kl/behaviour"]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Dict, Iterator, Set
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "requirements" / "py311.txt"
+CUDA = ("nvidia-", "cuda-", "triton")  # torch's own exact pins, on machines with a GPU only
+
+
+def locked() -> Dict[str, str]:
+    lines = [line for line in LOCK.read_text().splitlines() if line and not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][A-Za-z0-9_.]*", line)] == []
+    return {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+
+
+def needs(name: str) -> Iterator[str]:
+    for text in metadata.requires(name) or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
+
+
+def test_the_lock_holds_exact_versions_and_torch_is_pinned() -> None:
+    assert locked()["torch"] == "2.13.0"
+
+
+def test_the_lock_is_complete() -> None:
+    names = set(locked())
+    missing: Set[str] = {need for name in names for need in needs(name) if need not in names}
+    assert {name for name in missing if not name.startswith(CUDA)} == set()
+
+
+def test_what_the_package_asks_for_is_locked() -> None:
+    wanted = [Requirement(text) for text in metadata.requires("isaac-appo") or []]
+    core_and_dev = [need for need in wanted if need.marker is None or need.marker.evaluate({"extra": "dev"})]
+    versions = locked()
+    assert {"torch", "rl-games", "mypy"} <= {need.name for need in core_and_dev}
+    assert [str(n) for n in core_and_dev if not n.specifier.contains(versions[canonicalize_name(n.name)])] == []
