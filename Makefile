@@ -5,8 +5,9 @@ PY := $(VENV)/bin/python
 LOCK := requirements/py311.txt
 STAMP := $(VENV)/.installed
 ARGS ?= task=Ant num_envs=1024 train.params.config.minibatch_size=4096
-# A pyenv shim exists for every installed version and fails unless that version is active, so it is run, not looked up.
-PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && { echo $$p; break; }; done)
+# Each candidate is run, not only looked up: a pyenv shim fails unless its version is active, and Debian splits venv off.
+USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in $$(type -ap python3.11 python3); do $$p -c '$(USABLE)' 2>/dev/null && { echo $$p; break; }; done)
 
 .PHONY: train test check venv clean
 
@@ -23,8 +24,8 @@ check: $(STAMP)
 venv: $(STAMP)
 
 $(STAMP): $(LOCK) setup.py pyproject.toml
-	@test -n "$(PYTHON)" || { echo "No Python found: install Python 3.11, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d and $(LOCK) is for 3.11: install it, or name one: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@$(or $(PYTHON),false) -c '$(USABLE)' || { echo "$(LOCK) needs Python 3.11 or later with venv, and '$(PYTHON)' is not:" \
+		"install it, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Setting up $(VENV) from $(LOCK), once"
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(PY) -m pip install -qq --disable-pip-version-check -r $(LOCK)

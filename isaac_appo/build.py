@@ -29,9 +29,7 @@ def resolve_engine(config: RunConfig) -> str:
     return "sim=mujoco on cpu (as asked)"
 
 
-def build_env(
-    config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = ""
-) -> TaskEnv:
+def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = "") -> TaskEnv:
     """The task's environments on the engine that the configuration names."""
     sim = config.task.sim
     return make_env(
@@ -75,9 +73,7 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
             ppo.e_clip, ppo.clip_value, ppo.critic_coef, ppo.entropy_coef, ppo.bounds_loss_coef, ppo.bound_loss_type
         ),
         targets=TargetSettings(ppo.gamma, ppo.tau, advantage.name == "vtrace", advantage.rho_bar, advantage.c_bar),
-        shaper=RewardShaper(
-            shaper.scale_value, shaper.shift_value, shaper.min_val, shaper.max_val, shaper.log_val
-        ),
+        shaper=RewardShaper(shaper.scale_value, shaper.shift_value, shaper.min_val, shaper.max_val, shaper.log_val),
         learning_rate=LearningRateSettings(
             initial=ppo.learning_rate,
             schedule=ppo.lr_schedule,

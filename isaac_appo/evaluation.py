@@ -1,4 +1,4 @@
-"""Deterministic evaluation: one full episode in each environment, so that short episodes weigh no more than long ones."""
+"""Deterministic evaluation: one full episode in each environment, so that short episodes weigh no more than long."""
 
 from __future__ import annotations
 
@@ -50,7 +50,13 @@ def evaluate(model: ActorCritic, env: VecEnv, seed: int, clip_actions: bool = Tr
             break
     std = float(returns.std(unbiased=False))
     return Evaluation(
-        float(returns.mean()), std, float(returns.min()), float(returns.max()), float(lengths.mean()), env.num_envs, seed
+        float(returns.mean()),
+        std,
+        float(returns.min()),
+        float(returns.max()),
+        float(lengths.mean()),
+        env.num_envs,
+        seed,
     )
 
 

@@ -11,9 +11,10 @@ import warp as wp
 
 __all__ = ["ACTION_NOISE", "RESET", "STAGGER", "philox_normal", "philox_uniform", "wp"]
 
-wp.config.quiet = True
 if hasattr(wp.config, "log_level"):
-    wp.config.log_level = wp.LOG_ERROR  # a machine without a GPU is no reason for a warning
+    wp.config.log_level = wp.LOG_ERROR
+else:  # Warp 1.10, the last for Python 3.8
+    setattr(wp.config, "quiet", True)  # noqa: B010 (unknown to the type checker's Warp)
 wp.init()
 
 ACTION_NOISE = 0  # stream numbers: one per use, so that no two uses ever share a draw
@@ -46,10 +47,10 @@ def philox_uniform(seed: wp.uint64, step: wp.uint64, env: wp.uint32, stream: wp.
     c2 = env
     c3 = stream
     for _round in range(10):
-        p0 = _M0 * wp.uint64(c0)
-        p1 = _M1 * wp.uint64(c2)
-        n0 = wp.uint32(p1 >> _HALF) ^ c1 ^ k0
-        n2 = wp.uint32(p0 >> _HALF) ^ c3 ^ k1
+        p0 = _M0 * wp.uint64(c0)  # type: ignore[arg-type]
+        p1 = _M1 * wp.uint64(c2)  # type: ignore[arg-type]
+        n0 = wp.uint32(p1 >> _HALF) ^ c1 ^ k0  # type: ignore[operator]
+        n2 = wp.uint32(p0 >> _HALF) ^ c3 ^ k1  # type: ignore[operator]
         c1 = wp.uint32(p1 & _LOW)
         c3 = wp.uint32(p0 & _LOW)
         c0 = n0

@@ -46,7 +46,9 @@ class Trainer:
         self.config, self.run_dir, self.reporter = config, run_dir, reporter
         self._stop_requested = stop_requested
         threads = config.schedule.policy_threads
-        self.env = build_env(config, config.num_envs, config.seed, config.env.stagger_resets, threads, str(run_dir.path))
+        self.env = build_env(
+            config, config.num_envs, config.seed, config.env.stagger_resets, threads, str(run_dir.path)
+        )
         self._make_model = model_maker(config, self.env.num_obs, self.env.num_actions)
         self.pipeline = Pipeline(
             self.env, self._make_model, pipeline_settings(config), learner_settings(config), self._on_boundary
@@ -55,7 +57,6 @@ class Trainer:
         self.updates = 0
         self.resumed_env_steps = 0
         self.seconds = 0.0
-        self.stopped_early = False
         self._episodes: Deque[Tuple[float, int]] = deque(maxlen=config.ppo.games_to_track)
         self._lap = time.perf_counter()
         self._clock: Dict[str, float] = {}
@@ -108,7 +109,6 @@ class Trainer:
         if last or stop or (every and self.updates % every == 0):
             self.save()
         if stop and not last:
-            self.stopped_early = True
             self.pipeline.stop()
 
     def _metrics(self, report: UpdateReport) -> Dict[str, float]:
@@ -118,7 +118,9 @@ class Trainer:
             metrics["rewards/step"] = self.mean_reward
             metrics["episode_lengths/step"] = self.mean_length
             shaper = c.ppo.reward_shaper
-            metrics["shaped_rewards/step"] = (self.mean_reward + shaper.shift_value * self.mean_length) * shaper.scale_value
+            metrics["shaped_rewards/step"] = (
+                self.mean_reward + shaper.shift_value * self.mean_length
+            ) * shaper.scale_value
         sgd_steps = c.ppo.mini_epochs * self.pipeline.program.minibatches
         metrics.update(
             {
@@ -197,7 +199,8 @@ class Trainer:
         changed = [f"{k}={ours[k]} (the checkpoint has {stored[k]})" for k in ours if stored.get(k) != ours[k]]
         if changed:
             raise CheckpointError(
-                "a run continues exactly or not at all, and these settings differ: " + ", ".join(changed)
+                "a run continues exactly or not at all, and these settings differ: "
+                + ", ".join(changed)
                 + ". Give them the checkpoint's values, or start from its weights with checkpoint=PATH experiment=NEW"
             )
         learner = {k: state[k] for k in ("model", "optimizer")}

@@ -31,7 +31,12 @@ NETWORK: Dict[str, Any] = {
             "fixed_sigma": True,
         }
     },
-    "mlp": {"units": [16, 16], "activation": "elu", "initializer": {"name": "default"}, "regularizer": {"name": "None"}},
+    "mlp": {
+        "units": [16, 16],
+        "activation": "elu",
+        "initializer": {"name": "default"},
+        "regularizer": {"name": "None"},
+    },
 }
 
 
@@ -78,7 +83,11 @@ def cartpole_pipeline(
     env = make_env("Cartpole", {"episodeLength": 21}, num_envs=32, seed=s.seed, stagger=True)
     learner_changes = {"seed": s.seed, **(learner or {})}
     return Pipeline(
-        env, lambda: make_model(env.num_obs, env.num_actions, s.seed), s, learner_settings(**learner_changes), on_boundary
+        env,
+        lambda: make_model(env.num_obs, env.num_actions, s.seed),
+        s,
+        learner_settings(**learner_changes),
+        on_boundary,
     )
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from omegaconf import OmegaConf
 
 from isaac_appo.commands.compose import ComposedConfig, compose
+
+if TYPE_CHECKING:
+    from isaac_appo.evaluation import Evaluation
+    from isaac_appo.report.reporter import Reporter
+    from isaac_appo.report.run_dir import RunDir
+    from isaac_appo.supervision import SignalGuard
+    from isaac_appo.trainer import Trainer
+
+Loaded = Optional[Tuple[Dict[str, Any], Path]]
 
 
 def main(argv: List[str]) -> int:
@@ -18,87 +27,102 @@ def main(argv: List[str]) -> int:
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
     from isaac_appo.report.run_dir import RunDirError
+    from isaac_appo.schedule.pipeline import TrainingDiverged
     from isaac_appo.sim.engine import EngineError
+    from isaac_appo.tasks.registry import TaskError
 
     try:
         return _test(composed) if composed.config.test else _train(composed)
-    except (CheckpointError, RunDirError, EngineError) as error:
+    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged) as error:
         print(f"isaac-appo train: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, TrainingDiverged) else 2
 
 
 def _train(composed: ComposedConfig) -> int:
     from isaac_appo.build import resolve_engine
+    from isaac_appo.checkpoint import resolve_resume
     from isaac_appo.report.run_dir import RunDir
     from isaac_appo.supervision import SignalGuard
 
     config = composed.config
     engine = resolve_engine(config)
     run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
+    try:  # in this order, a refusal leaves the directory as it was
+        loaded = resolve_resume(config.resume, run_dir.checkpoints)
+        run_dir.prepare(config.resume)
+    except BaseException:
+        run_dir.release()
+        raise
     status, code = "failed", 1
     try:
-        run_dir.prepare(config.resume)
-        run_dir.write_config(OmegaConf.to_yaml(composed.cfg, resolve=True), composed.overrides)
         with SignalGuard(lambda: _newest(run_dir.checkpoints)) as guard:
-            code = _run(composed, run_dir, engine, guard)
+            code = _run(composed, run_dir, engine, guard, loaded)
         status = {0: "complete"}.get(code, "interrupted")
         return code
     finally:
         run_dir.close(status, code)
 
 
-def _run(composed: ComposedConfig, run_dir: Any, engine: str, guard: Any) -> int:
-    from isaac_appo.checkpoint import load_checkpoint, resolve_resume
+def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGuard, loaded: Loaded) -> int:
+    from isaac_appo.checkpoint import load_checkpoint
     from isaac_appo.report.reporter import Reporter, Start
     from isaac_appo.supervision import Watchdog
     from isaac_appo.trainer import Trainer, own_entry
 
     config = composed.config
-    loaded = resolve_resume(config.resume, run_dir.checkpoints)
-    state = loaded[0] if loaded else None
-    own = own_entry(state) if state else None
-    start = Start(int(state["epoch"]), int(state["frame"]), own["elapsed_s"]) if state and own else Start()
+    own = own_entry(loaded[0]) if loaded else None
+    start = Start(int(loaded[0]["epoch"]), int(loaded[0]["frame"]), own["elapsed_s"]) if loaded and own else Start()
     total = config.max_iterations * config.num_envs * config.ppo.horizon_length
     report = config.report
     title = f"{config.task.name}, {config.num_envs} envs, {config.schedule.name} lag {config.schedule.lag}"
     with Reporter(
         run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
-    ) as reporter, Watchdog(run_dir.log_txt, lambda text: _hung(run_dir, text)) as watchdog:
+    ) as reporter:
         for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}"):
             reporter.message(line)
         for warning in composed.warnings:
             reporter.warn(warning)
         trainer = Trainer(config, run_dir, reporter, lambda: guard.stop_requested)
         try:
-            if state is not None and loaded is not None:
-                trainer.resume(state)
+            if loaded:
+                trainer.resume(loaded[0])
                 reporter.message(_resumed(trainer, loaded[1]))
             elif config.checkpoint:
                 trainer.load_weights(load_checkpoint(Path(config.checkpoint)))
                 reporter.message(f"Weights and statistics taken from {config.checkpoint}")
-            trainer.run(watchdog.beat)
-            _conclude(trainer, reporter, run_dir, composed)
+            run_dir.write_config(OmegaConf.to_yaml(composed.cfg, resolve=True), composed.overrides)
+            with Watchdog(run_dir.log_txt, lambda text: _hung(run_dir, text)) as watchdog:
+                trainer.run(watchdog.beat)
+            evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)
+            _draw(trainer, run_dir, evaluation)
+            reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
         finally:
             trainer.close()
-    return int(guard.exit_code) if trainer.stopped_early else 0
+    return guard.exit_code
 
 
-def _conclude(trainer: Any, reporter: Any, run_dir: Any, composed: ComposedConfig) -> None:
+def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional[Evaluation]:
+    settings = trainer.config.eval
+    if not settings.enabled:
+        return None
+    reporter.message(f"Evaluating: one episode in each of {settings.num_envs} environments")
+    evaluation = trainer.evaluate()
+    run_dir.write_run_json(evaluation=evaluation._asdict())
+    return evaluation
+
+
+def _draw(trainer: Trainer, run_dir: RunDir, evaluation: Optional[Evaluation]) -> None:
     from isaac_appo.report.plots import EvalPoint, reward_curve
 
-    config = trainer.config
-    evaluation = None
-    if config.eval.enabled and not trainer.stopped_early:
-        reporter.message(f"Evaluating: one episode in each of {config.eval.num_envs} environments")
-        evaluation = trainer.evaluate()
-        run_dir.write_run_json(evaluation=evaluation._asdict())
-    point = None if evaluation is None else EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std)
-    if config.report.plot and trainer.updates:
-        reward_curve(run_dir.metrics_csv, run_dir.curve_png, f"{config.task.name}, seed {config.seed}", point)
-    reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
+    if trainer.config.report.plot:
+        point = EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std) if evaluation else None
+        title = f"{trainer.config.task.name}, seed {trainer.config.seed}"
+        reward_curve(run_dir.metrics_csv, run_dir.curve_png, title, point)
 
 
-def _summary(trainer: Any, reporter: Any, run_dir: Any, composed: ComposedConfig, evaluation: Any) -> List[str]:
+def _summary(
+    trainer: Trainer, reporter: Reporter, run_dir: RunDir, composed: ComposedConfig, evaluation: Optional[Evaluation]
+) -> List[str]:
     c = trainer.config
     ledger = trainer.pipeline.ledger.totals()
     fps = (trainer.env_steps - trainer.resumed_env_steps) / max(trainer.seconds, 1e-9)
@@ -117,12 +141,12 @@ def _summary(trainer: Any, reporter: Any, run_dir: Any, composed: ComposedConfig
     return [*lines, f"Resume with: {again}", f"All files:   {run_dir.path}"]
 
 
-def _more(trainer: Any) -> int:
-    total = int(trainer.config.max_iterations)
+def _more(trainer: Trainer) -> int:
+    total = trainer.config.max_iterations
     return total if trainer.updates < total else 2 * total
 
 
-def _resumed(trainer: Any, path: Path) -> str:
+def _resumed(trainer: Trainer, path: Path) -> str:
     rate = float(trainer.pipeline.learner.learning_rate.value)
     text = f"Resumed from {path}: update {trainer.updates}, env step {trainer.env_steps:,}, learning rate {rate:.2e}"
     if trainer.updates >= trainer.config.max_iterations:
@@ -133,7 +157,7 @@ def _resumed(trainer: Any, path: Path) -> str:
     return text
 
 
-def _hung(run_dir: Any, text: str) -> None:
+def _hung(run_dir: RunDir, text: str) -> None:
     from isaac_appo.supervision import EXIT_HANG
 
     os.write(2, (text + "\n").encode())
@@ -163,6 +187,8 @@ def _test(composed: ComposedConfig) -> int:
     model = model_maker(config, env.num_obs, env.num_actions)()
     model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
     model.publish_statistics()
-    print(f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}")
+    print(
+        f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}"
+    )
     env.close()
     return 0

@@ -64,9 +64,9 @@ class Batch:
     def minibatches(self, behaviour_anchor: bool) -> List[Minibatch]:
         """Views of the ``count`` minibatches; ``behaviour_anchor`` anchors the clip at the behaviour policy."""
         anchor = self.behaviour_neglogp if behaviour_anchor else self.prox_neglogp
-        fields = (self.obs, self.actions, anchor, self.weight, self.advantages, self.returns, self.values, self.mask)
-        fields += (self.rolling_mu, self.rolling_sigma, self.prox_mu, self.prox_sigma)
-        fields += (self.behaviour_mu, self.behaviour_sigma)
+        fields = [self.obs, self.actions, anchor, self.weight, self.advantages, self.returns, self.values, self.mask]
+        fields += [self.rolling_mu, self.rolling_sigma, self.prox_mu, self.prox_sigma]
+        fields += [self.behaviour_mu, self.behaviour_sigma]
         return [Minibatch(*(f[i * self.size : (i + 1) * self.size] for f in fields)) for i in range(self.count)]
 
     def shuffle(self, seed: int) -> None:

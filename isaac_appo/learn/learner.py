@@ -196,7 +196,15 @@ class Learner:
             self.learning_rate.after_minibatch(terms.kl_rolling)
             if index == self.batch.count - 1:
                 self.learning_rate.after_epoch()
-            parts = (terms.actor, terms.critic, terms.entropy, terms.bounds, terms.clip_fraction, terms.kl_rolling, norm)
+            parts = (
+                terms.actor,
+                terms.critic,
+                terms.entropy,
+                terms.bounds,
+                terms.clip_fraction,
+                terms.kl_rolling,
+                norm,
+            )
             self._sums += torch.stack([x.detach() for x in parts])
             if epoch == self.settings.epochs - 1:
                 self._measure_drift(output.mu, output.log_std.exp(), batch, terms.rows)
@@ -225,14 +233,18 @@ class Learner:
         sigma = self.batch.rolling_sigma[: self.batch.rows].mean()
         clipped = (self.batch.actions[: self.batch.rows].abs() > 1.0).float().mean()
         packed = torch.cat([self._sums / steps, self._last_epoch_kl, torch.stack([*scalars, sigma, clipped])]).tolist()
-        names = (*METRIC_NAMES, "kl/prox", "kl/behaviour", "info/last_lr", "loss/skipped_steps")
-        names += ("loss/explained_variance", "policy/std", "policy/action_clip_fraction")
+        names = [*METRIC_NAMES, "kl/prox", "kl/behaviour", "info/last_lr", "loss/skipped_steps"]
+        names += ["loss/explained_variance", "policy/std", "policy/action_clip_fraction"]
         return dict(zip(names, packed))
 
     def state_dict(self) -> Dict[str, Any]:
         """Weights and statistics under rl_games' keys, optimizer state per parameter, and the learning rate."""
         model = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        return {"model": model, "optimizer": self.optimizer.state_dict(), "learning_rate": float(self.learning_rate.value)}
+        return {
+            "model": model,
+            "optimizer": self.optimizer.state_dict(),
+            "learning_rate": float(self.learning_rate.value),
+        }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore in place; missing or unexpected keys are errors."""

@@ -66,7 +66,8 @@ class FlatAdam:
     def state_dict(self) -> Dict[str, Any]:
         """``torch.optim.Adam``'s state as if it had been built on the separate parameters."""
         state = self._adam.state_dict()
-        group = {k: v for k, v in state["param_groups"][0].items() if isinstance(v, (bool, int, float, tuple, type(None)))}
+        plain = (bool, int, float, tuple, type(None))
+        group: Dict[str, Any] = {k: v for k, v in state["param_groups"][0].items() if isinstance(v, plain)}
         group["lr"] = float(self._adam.param_groups[0]["lr"])
         group["params"] = list(range(len(self._module_parameters)))
         per_parameter: Dict[int, Any] = {}

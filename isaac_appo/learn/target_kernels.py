@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
+from typing import Any, NamedTuple, Tuple
 
 from torch import Tensor
 
@@ -60,7 +60,7 @@ def targets_kernel(
     log_w: wp.array(dtype=wp.float32, ndim=2),
     vs: wp.array(dtype=wp.float32, ndim=2),
     advantages: wp.array(dtype=wp.float32, ndim=2),
-):
+) -> None:
     """Walk one env from the last row to the first; every element of ``vs`` and ``advantages`` is written."""
     env = wp.tid()
     horizon = rewards.shape[0]
@@ -89,9 +89,8 @@ def targets_kernel(
             r = shape_reward(rewards[t, env], p)
             delta = rho * (r + p.gamma * next_v - v)
             if done:
-                trace = delta
-            else:
-                trace = delta + p.gamma * c * trace
+                trace = 0.0
+            trace = delta + p.gamma * c * trace
             advantage = r + p.gamma * boot - v
         else:
             trace = 0.0
@@ -102,7 +101,7 @@ def targets_kernel(
 
 def pack_params(settings: TargetSettings, shaper: RewardShaper, bootstrap_truncated: bool) -> TargetParams:
     """Kernel scalars from the settings; ``bootstrap_truncated=False`` is rl_games' ``value_bootstrap: False``."""
-    p = TargetParams()
+    p: Any = TargetParams()
     p.gamma, p.lam, p.use_vtrace = settings.gamma, settings.lam, settings.use_vtrace
     p.rho_bar, p.c_bar = settings.rho_bar, settings.c_bar
     p.bootstrap_truncated = bootstrap_truncated
@@ -124,6 +123,4 @@ class TargetLaunch:
 
     def __call__(self) -> None:
         """Compute ``vs`` and the advantages of the slab."""
-        wp.launch(
-            targets_kernel, dim=self._num_envs, inputs=self._inputs, outputs=self._outputs, device=self._device
-        )
+        wp.launch(targets_kernel, dim=self._num_envs, inputs=self._inputs, outputs=self._outputs, device=self._device)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -24,7 +22,7 @@ def sample_kernel(
     env_action: wp.array(dtype=wp.float32, ndim=2),
     sigma: wp.array(dtype=wp.float32, ndim=2),
     neglogp: wp.array(dtype=wp.float32, ndim=1),
-):
+) -> None:
     """One thread per env. ``neglogp`` is of the unclipped action; the env gets it clipped to ``+-limit``."""
     env = wp.tid()
     num_actions = mu.shape[1]
@@ -33,7 +31,7 @@ def sample_kernel(
     for a in range(num_actions):
         if a % 4 == 0:
             stream = wp.uint32(ACTION_NOISE + 16 * (a / 4))
-            noise = philox_normal(seed, step, first_env + wp.uint32(env), stream)
+            noise = philox_normal(seed, step, first_env + wp.uint32(env), stream)  # type: ignore[arg-type]
         s = wp.exp(log_std[env, a])
         x = mu[env, a] + s * noise[a % 4]
         # the same arithmetic as the learner's, so that the ratio on fresh data is 1 to rounding
@@ -43,14 +41,6 @@ def sample_kernel(
         env_action[env, a] = wp.clamp(x, -limit, limit)
         sigma[env, a] = s
     neglogp[env] = total
-
-
-class SampleRow(NamedTuple):
-    """Warp views of the slab row that one step of sampling writes."""
-
-    action: wp.array
-    sigma: wp.array
-    neglogp: wp.array
 
 
 def neglogp(action: Tensor, mu: Tensor, log_std: Tensor) -> Tensor:

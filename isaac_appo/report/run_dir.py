@@ -127,6 +127,11 @@ class RunDir:
         try:
             self.write_run_json(status=status, exit_code=exit_code, end=_now())
         finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give up the lock and write nothing: for a run that was refused before `prepare`."""
+        if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 

@@ -40,7 +40,7 @@ def record_kernel(
     row_status: wp.array(dtype=wp.uint8, ndim=1),
     row_return: wp.array(dtype=wp.float32, ndim=1),
     row_length: wp.array(dtype=wp.int32, ndim=1),
-):
+) -> None:
     """One thread per env: copy the step into its slab row, classify the row, and close finished episodes.
 
     ``row_length`` is 0 where no episode ended; a broken episode (NAN) ends without being counted.
@@ -79,13 +79,13 @@ def record_kernel(
 class _SlabViews(NamedTuple):
     """Warp views of one slab, made once: per time step, in the order of the kernels' arguments."""
 
-    sample: List[List[wp.array]]
-    record: List[List[wp.array]]
+    sample: List[List[Any]]
+    record: List[List[Any]]
 
 
 def _views(slab: Slab) -> _SlabViews:
-    sample: List[List[wp.array]] = []
-    record: List[List[wp.array]] = []
+    sample: List[List[Any]] = []
+    record: List[List[Any]] = []
     for t in range(slab.horizon):
         rows = (slab.actions_TNA, slab.sigma_TNA, slab.neglogp_TN)
         sample.append([wp.from_torch(x[t]) for x in (slab.mu_TNA, *rows)])
@@ -137,7 +137,7 @@ class Collector:
         self._wp_env_actions = wp.from_torch(self._env_actions)
         accounts = (self._prev_done, self._running_return, self._running_length)
         self._wp_accounts = [wp.from_torch(x) for x in accounts]
-        self._wp_step: List[wp.array] = []
+        self._wp_step: List[Any] = []
 
     def adopt(self, ring: SnapshotRing, version: int) -> None:
         """Act with ``version`` from now on."""

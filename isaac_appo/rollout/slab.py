@@ -64,10 +64,10 @@ class Slab:
     def facts(self) -> SlabFacts:
         """Count the rows by status and read their versions: once per update, on the host."""
         live = self.status_TN == LIVE
-        counts = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
-        versions = self.version_TN[live] if counts[LIVE] else self.version_TN.flatten()
+        rows, dead, nan, lag = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
+        versions = self.version_TN[live] if rows else self.version_TN.flatten()
         oldest, newest = (int(v) for v in versions.aminmax())
-        return SlabFacts(*counts, oldest, newest, int(versions.sum()) if counts[LIVE] else 0)
+        return SlabFacts(rows, dead, nan, lag, oldest, newest, int(versions.sum()) if rows else 0)
 
     def finished_episodes(self) -> List[Tuple[float, int]]:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""

@@ -3,7 +3,8 @@
 It imports no torch: it counts rows, and it is told versions that were *recorded in the slab*, not the scheduler's word.
 Two laws hold at every moment, over all ``T x N`` rows:
 
-- conservation: ``collected = trained + masked{dead, lag, nan} + dropped{stale, calibration, shutdown} + queued + in flight``
+- conservation: ``collected = trained + masked{dead, lag, nan} + dropped{stale, calibration, shutdown} + queued +
+  in flight``
 - lag: no row is trained by update ``u`` whose ``u - version(row)`` exceeds ``max_lag``.
 """
 
@@ -22,7 +23,7 @@ class LedgerError(RuntimeError):
     """A slab was used out of turn, or rows were lost or counted twice: a defect of the schedule."""
 
 
-class LagViolation(LedgerError):
+class LagViolation(LedgerError):  # noqa: N818 (a violation of the law)
     """A row older than the limit was about to reach a gradient."""
 
 
@@ -68,7 +69,7 @@ class Ledger:
             self._queued[slab] = self._take(self._in_flight, slab, "finished")
 
     def train(self, slab: int, update: int, facts: SlabFacts) -> LagReport:
-        """The learner trains ``update`` on slab ``slab``; raises :class:`LagViolation` before a gradient is computed."""
+        """The learner trains ``update`` on slab ``slab``; :class:`LagViolation` comes before any gradient."""
         with self._lock:
             if facts.rows != self.rows_per_slab:
                 raise LedgerError(f"slab {slab} has {facts.rows} rows where the ledger expects {self.rows_per_slab}")
@@ -145,6 +146,7 @@ class Ledger:
 
     def _take(self, where: Dict[int, int], slab: int, what: str) -> int:
         if slab not in where:
-            raise LedgerError(f"slab {slab} was {what} out of turn (in flight {list(self._in_flight)}, "
-                              f"queued {list(self._queued)})")
+            raise LedgerError(
+                f"slab {slab} was {what} out of turn (in flight {list(self._in_flight)}, queued {list(self._queued)})"
+            )
         return where.pop(slab)

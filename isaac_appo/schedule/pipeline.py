@@ -28,7 +28,7 @@ MAX_SKIPPED_UPDATES = 3
 """Updates in a row without one usable SGD step before training is declared lost."""
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(RuntimeError):  # noqa: N818 (it says what is the case)
     """Gradients, or the physics of too many environments, stayed non-finite."""
 
 

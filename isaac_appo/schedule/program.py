@@ -2,7 +2,8 @@
 
 The program knows nothing of tensors. Stream ``P`` simulates and acts, stream ``L`` learns::
 
-    P, slab i:    wait free[i - S] . wait snapshot[v(i)] . begin . adopt v(i) . T x act . bootstrap . cut . record ready[i]
+    P, slab i:    wait free[i - S] . begin . wait snapshot[v(i)] . adopt v(i) . T x act . bootstrap . cut
+                  . record ready[i]
     L, update u:  wait ready[u] . load . proximal . targets . E x M minibatches . finish . wait adopted[...]
                   . publish u+1 . record snapshot[u+1], free[u] . boundary
 
@@ -24,17 +25,17 @@ class Op(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Block the stream until ``event`` has been recorded with an index of at least ``index``."""
+    """Block the stream until ``event`` has been recorded with an index of at least ``at``."""
 
     event: str
-    index: int
+    at: int
 
 
 class Record(NamedTuple):
-    """Record ``event`` as of ``index``. Indices of one event only grow."""
+    """Record ``event`` as of ``at``. Indices of one event only grow."""
 
     event: str
-    index: int
+    at: int
 
 
 Step = Union[Op, Wait, Record]

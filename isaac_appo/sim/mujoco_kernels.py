@@ -21,7 +21,7 @@ _HUGE = wp.constant(wp.float64(1.0e10))  # MuJoCo's own bound on a sane coordina
 @wp.func
 def _sane(row: wp.array(dtype=wp.float64)) -> bool:
     """Whether all values are finite and below 1e10 in size."""
-    ok = bool(True)  # noqa: UP018 - Warp takes a bare literal for a constant
+    ok = bool(True)  # Warp takes a bare literal for a constant
     for i in range(row.shape[0]):
         if not (wp.abs(row[i]) < _HUGE):  # NaN compares false, so it lands here too
             ok = False

@@ -44,7 +44,9 @@ def test_command_lines_of_isaacgymenvs_compose(line: str) -> None:
 
 
 def test_values_arrive_where_they_belong() -> None:
-    ours = config("task=Cartpole", f"{PPO}.learning_rate=1e-3", "task.env.maxEffort=9", "schedule.lag=3", "+task.env.mine=1")
+    ours = config(
+        *f"task=Cartpole {PPO}.learning_rate=1e-3 task.env.maxEffort=9 schedule.lag=3 +task.env.mine=1".split()
+    )
     assert (ours.ppo.learning_rate, ours.task.env["maxEffort"], ours.schedule.lag) == (1e-3, 9, 3)
     assert ours.task.env["mine"] == 1
     assert config("task=Cartpole").ppo.learning_rate == 3e-4
@@ -108,8 +110,11 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("loss=behavior", "loss = behavior: must be one of behaviour, decoupled. Did you mean loss=behaviour?"),
         ("headless", "headless: needs a value. Write headless=True"),
         ("--task=Ant", "--task=Ant: keys take no dashes. Write task=Ant"),
-        ("--headless",
-         "--headless: no such option. Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE"),
+        (
+            "--headless",
+            "--headless: no such option. "
+            "Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE",
+        ),
         ("-m", "-m: sweeps come later. Start one run per value, each with its own experiment=NAME"),
         ("--multirun", "--multirun: sweeps come later. Start one run per value, each with its own experiment=NAME"),
         ("seed=1,2", "seed=1,2: several values make a sweep, which comes later. Give one value"),
@@ -118,7 +123,7 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("--config-dir=/no/such", "--config-dir /no/such: no such folder. Give the folder that holds task/ and train/"),
         ("task.env.zzzzzz=1", "task.env.zzzzzz = 1: unknown key. Add it with +task.env.zzzzzz=1"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_word_says_what_to_write(word: str, line: str) -> None:
     assert errors(word) == [line]
 

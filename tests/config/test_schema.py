@@ -17,13 +17,14 @@ from isaac_appo.config.suggest import nearest, nearest_path, schema_paths
 CFG = Path(isaac_appo.cfg.__file__).parent
 
 # What a user may type at top level. A new key is a decision: change this list with it.
-TOP_LEVEL = """
-task_name experiment num_envs seed torch_deterministic max_iterations sim_device rl_device headless test checkpoint
-resume run_root keep_checkpoints task train sim schedule advantage loss env report eval
-physics_engine pipeline graphics_device_id num_threads solver_type num_subscenes force_render sigma multi_gpu
-capture_video capture_video_freq capture_video_len wandb_activate wandb_group wandb_name wandb_entity wandb_project
-wandb_tags wandb_logcode_dir
-""".split()
+TOP_LEVEL = [
+    "task_name", "experiment", "num_envs", "seed", "torch_deterministic", "max_iterations", "sim_device",
+    "rl_device", "headless", "test", "checkpoint", "resume", "run_root", "keep_checkpoints", "task", "train",
+    "sim", "schedule", "advantage", "loss", "env", "report", "eval", "physics_engine", "pipeline",
+    "graphics_device_id", "num_threads", "solver_type", "num_subscenes", "force_render", "sigma", "multi_gpu",
+    "capture_video", "capture_video_freq", "capture_video_len", "wandb_activate", "wandb_group", "wandb_name",
+    "wandb_entity", "wandb_project", "wandb_tags", "wandb_logcode_dir",
+]
 
 
 def all_fields(section: Any = RunConfig) -> Iterator[Tuple[Any, Any, Any]]:

@@ -91,7 +91,9 @@ def test_the_behaviour_anchor_has_weight_1_and_the_behaviours_price() -> None:
     assert batch.weight.unique().tolist() == [1.0]
     view = pipeline.learner._minibatches[0]
     assert torch.equal(view.anchor_neglogp_M, batch.behaviour_neglogp[: batch.size])
-    assert torch.equal(view.rolling_mu_MA, batch.prox_mu[: batch.size])  # the rolling KL starts from the proximal policy
+    assert torch.equal(
+        view.rolling_mu_MA, batch.prox_mu[: batch.size]
+    )  # the rolling KL starts from the proximal policy
 
 
 def test_minibatches_are_contiguous_blocks_of_envs() -> None:

@@ -67,8 +67,11 @@ def test_a_masked_row_weighs_nothing_whatever_it_holds() -> None:
     returns = torch.tensor([1.0, 0.5, 0.0, 1e4])
     mask = torch.tensor([1.0, 1.0, 1.0, 0.0])
     mu = torch.full((4, 2), 0.3, requires_grad=True)
-    full = ppo_loss(PolicyOutput(mu, torch.zeros(4, 2), torch.zeros(4)),
-                    minibatch(advantages_M=advantages, returns_M=returns, mask_M=mask), SETTINGS)
+    full = ppo_loss(
+        PolicyOutput(mu, torch.zeros(4, 2), torch.zeros(4)),
+        minibatch(advantages_M=advantages, returns_M=returns, mask_M=mask),
+        SETTINGS,
+    )
     part = ppo_loss(output(0.3, rows=3), minibatch(3, advantages_M=advantages[:3], returns_M=returns[:3]), SETTINGS)
     assert float(full.total.detach()) == pytest.approx(float(part.total), rel=1e-6)
     full.total.backward()

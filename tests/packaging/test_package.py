@@ -17,8 +17,12 @@ import pytest
 from isaac_appo import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+NOPE = (
+    'main.py:2: error: Cannot find implementation or library stub for module named "isaac_appo.tasks.nope"  '
+    "[import-not-found]"
+)
 TOP_LEVEL = "import importlib.util as u; print([n for n in ('tasks', 'cfg', 'tests', 'setup') if u.find_spec(n)])"
-WHERE = "import isaac_appo.tasks, isaac_appo.cfg as c; print(isaac_appo.__file__, isaac_appo.tasks.__file__, c.__file__)"
+WHERE = "import isaac_appo as a, isaac_appo.tasks as t, isaac_appo.cfg as c; print(a.__file__, t.__file__, c.__file__)"
 
 
 class Built(NamedTuple):
@@ -109,9 +113,7 @@ def test_wheel_works_from_another_folder_in_an_empty_venv(built: Built, tmp_path
     for command in ([venv / "bin" / "isaac-appo"], [python, "-m", "isaac_appo"]):
         shown = run(*command, "train", "--cfg", "job", "--resolve", "task=Ant", "num_envs=7", cwd=elsewhere)
         assert "numEnvs: 7" in shown and "terminationHeight: 0.31" in shown
-    assert type_errors(python, elsewhere) == [
-        "main.py:2: error: Cannot find implementation or library stub for module named \"isaac_appo.tasks.nope\"  [import-not-found]"
-    ]
+    assert type_errors(python, elsewhere) == [NOPE]
     assert os.listdir(elsewhere) == ["main.py"]
 
 
@@ -127,14 +129,13 @@ def test_editable_install_works_from_another_folder(built: Built, tmp_path: Path
 
 
 def test_the_type_checker_sees_the_links_in_the_repository(built: Built) -> None:
-    assert type_errors(Path(sys.executable), built.source) == [
-        "main.py:2: error: Cannot find implementation or library stub for module named \"isaac_appo.tasks.nope\"  [import-not-found]"
-    ]
+    assert type_errors(Path(sys.executable), built.source) == [NOPE]
 
 
 def type_errors(python: Path, folder: Path) -> List[str]:
     """mypy's errors for two imports, one of which does not exist; imports are found and not followed, to be quick."""
-    (folder / "main.py").write_text("import isaac_appo.tasks, isaac_appo.cfg, isaac_appo.config\nimport isaac_appo.tasks.nope\n")
+    imports = "import isaac_appo.tasks, isaac_appo.cfg, isaac_appo.config\nimport isaac_appo.tasks.nope\n"
+    (folder / "main.py").write_text(imports)
     options = ["--config-file=", "--cache-dir", os.devnull, "--follow-imports", "skip", "--hide-error-context"]
     command = [sys.executable, "-m", "mypy", *options, "--python-executable", str(python), "main.py"]
     done = subprocess.run(command, cwd=str(folder), capture_output=True, text=True, check=False)

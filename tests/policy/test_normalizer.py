@@ -42,7 +42,9 @@ def test_equals_rl_games() -> None:
         assert torch.allclose(ours.normalize(batch, torch.empty_like(batch)), expected, atol=1e-4)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     theirs.eval()
-    assert torch.allclose(ours.denormalize(expected, torch.empty_like(expected)), theirs(expected, denorm=True), atol=1e-4)
+    assert torch.allclose(
+        ours.denormalize(expected, torch.empty_like(expected)), theirs(expected, denorm=True), atol=1e-4
+    )
 
 
 def test_rows_of_weight_zero_may_hold_anything() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 import traceback
@@ -71,14 +72,18 @@ def test_order_of_operations(make: Type[Executor], lag: int) -> None:
 @pytest.mark.parametrize(("lag", "overlaps"), [(0, False), (1, True)])
 def test_streams_overlap_at_lag_1_and_not_at_lag_0(lag: int, overlaps: bool) -> None:
     program = Program(horizon=1, epochs=1, minibatches=1, lag=lag, num_updates=30)
-    recorder = Recorder(act=lambda slab, t: time.sleep(0.04), minibatch=lambda u, e, m: time.sleep(0.03))
+    ends: List[float] = []
+    recorder = Recorder(
+        act=lambda slab, t: time.sleep(0.04),
+        minibatch=lambda u, e, m: time.sleep(0.03),
+        boundary=lambda u: ends.append(time.perf_counter()),
+    )
     executor = ThreadExecutor(recorder.handlers())
-    started = time.perf_counter()
     executor.run(streams(program))
-    per_iteration = (time.perf_counter() - started) / 31
-    # stages of 40 and 30 ms: the longer one, or both, and never more than that by 5 %
-    assert (per_iteration <= 0.042) is overlaps and per_iteration >= 0.039
-    assert executor.busy_s["policy"] == pytest.approx(31 * 0.04, rel=0.1)
+    # stages of 40 and 30 ms: an iteration takes the longer one, or both; the median forgives a busy machine some of them
+    per_iteration = statistics.median(later - earlier for earlier, later in zip(ends[5:], ends[6:]))
+    assert 0.039 <= per_iteration <= 0.042 if overlaps else per_iteration >= 0.069
+    assert executor.busy_s["policy"] >= 31 * 0.04
 
 
 @BOTH
@@ -108,7 +113,9 @@ def test_stop_ends_both_streams_within_a_step(make: Type[Executor]) -> None:
 def test_inline_finds_a_deadlock() -> None:
     executor = InlineExecutor(Recorder().handlers())
     with pytest.raises(ScheduleError, match=r"deadlock.*snapshot"):
-        executor.run({"policy": iter([Wait("snapshot", 1)]), "learner": iter([Wait("ready", 0), Record("snapshot", 1)])})
+        executor.run(
+            {"policy": iter([Wait("snapshot", 1)]), "learner": iter([Wait("ready", 0), Record("snapshot", 1)])}
+        )
 
 
 @BOTH
@@ -134,4 +141,6 @@ def test_streams_beat_while_they_work_and_while_they_wait() -> None:
     executor = ThreadExecutor(Recorder(act=lambda slab, t: time.sleep(1.2)).handlers())
     executor.beat = lambda stream: beats.__setitem__(stream, beats[stream] + 1)
     executor.run(streams(Program(1, 1, 1, 1, 0)))
-    assert beats["policy"] == 4 and beats["learner"] >= 4  # begin, act, bootstrap, cut; two polls of 0.5 s, two operations
+    assert (
+        beats["policy"] == 4 and beats["learner"] >= 4
+    )  # begin, act, bootstrap, cut; two polls of 0.5 s, two operations

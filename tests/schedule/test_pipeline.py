@@ -81,8 +81,14 @@ def test_tensors_keep_their_places() -> None:
 
     def places() -> List[int]:
         slabs = [t.data_ptr() for slab in pipeline.slabs for t in slab.tensors().values()]
-        models = [t.data_ptr() for m in (pipeline.learner.model, pipeline.collector.model) for t in m.state_dict().values()]
-        return [*slabs, *models, *(p.grad.data_ptr() for p in pipeline.learner.model.parameters() if p.grad is not None)]
+        models = [
+            t.data_ptr() for m in (pipeline.learner.model, pipeline.collector.model) for t in m.state_dict().values()
+        ]
+        return [
+            *slabs,
+            *models,
+            *(p.grad.data_ptr() for p in pipeline.learner.model.parameters() if p.grad is not None),
+        ]
 
     before = places()
     pipeline.run()

@@ -21,7 +21,8 @@ SLIDER = """<mujoco><option gravity="0 0 0" integrator="Euler"/><worldbody>
 </worldbody><actuator><motor joint="push" gear="5" ctrllimited="true" ctrlrange="-1 1"/></actuator></mujoco>"""
 # 2 kg hanging at rest 0.5 m below a hinge about y.
 PENDULUM = """<mujoco><option gravity="0 0 -9.81"/><worldbody>
-  <body><joint name="hinge" axis="0 1 0"/><geom type="sphere" size=".1" pos="0 0 -.5" mass="2"/><site name="pivot"/></body>
+  <body><joint name="hinge" axis="0 1 0"/><site name="pivot"/>
+    <geom type="sphere" size=".1" pos="0 0 -.5" mass="2"/></body>
 </worldbody><sensor><force site="pivot"/><torque site="pivot"/></sensor></mujoco>"""
 
 

@@ -44,7 +44,7 @@ def test_a_bad_model_is_refused_with_its_file_and_the_reason(
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(EngineError, match="'/nowhere/robot.xml' does not exist"):
+    with pytest.raises(EngineError, match=r"'/nowhere/robot\.xml' does not exist"):
         MujocoEngine(EngineSpec("/nowhere/robot.xml", 1, "cpu", 0.01, 1))
 
 

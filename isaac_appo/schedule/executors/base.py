@@ -37,14 +37,14 @@ class Executor(abc.ABC):
 
     def is_set(self, wait: Wait) -> bool:
         """Whether the event that ``wait`` names has come."""
-        return self.recorded.get(wait.event, wait.index - 1) >= wait.index
+        return self.recorded.get(wait.event, wait.at - 1) >= wait.at
 
     def record(self, record: Record) -> None:
         """Record an event. Its index may only grow: a step back would release nobody and hide a defect."""
         previous = self.recorded.get(record.event)
-        if previous is not None and record.index <= previous:
-            raise ScheduleError(f"event {record.event} was recorded as {record.index} after {previous}")
-        self.recorded[record.event] = record.index
+        if previous is not None and record.at <= previous:
+            raise ScheduleError(f"event {record.event} was recorded as {record.at} after {previous}")
+        self.recorded[record.event] = record.at
 
     def call(self, stream: str, op: Op) -> None:
         """Run the handler of ``op`` on the clock of ``stream``."""

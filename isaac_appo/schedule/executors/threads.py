@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
 from isaac_appo.schedule.executors.base import Executor, Handler, ScheduleError
 from isaac_appo.schedule.program import Op, Record, Step, Wait
@@ -75,7 +75,7 @@ class ThreadExecutor(Executor):
                 if self._stopping.is_set():
                     return
                 self._take(name, step)
-        except BaseException as error:  # noqa: B036 - re-raised in the caller's thread, whatever it is
+        except BaseException as error:
             if self._failure is None:
                 self._failure = (name, error)
             self.stop()
