@@ -144,8 +144,21 @@ def test_a_broken_row_is_invalid_and_harms_no_other(key: str, value: float, make
     assert torch.equal(hurt.dof_pos[1], hurt.initial_dof_pos)
     assert not hurt.root_ang_vel[1].any()
     assert not hurt.site_wrench[1].any()
+    hurt.reset(_rows(5, 0))
+    assert hurt.invalid[1]
+    hurt.reset(_rows(5, 1))
+    assert not hurt.invalid.any()
     hurt.step()
     assert not hurt.invalid.any()
+
+
+@pytest.mark.parametrize("substeps", [1, 3])
+def test_a_row_that_starts_broken_is_not_swapped_for_a_healthy_one(substeps: int, make_engine: Make) -> None:
+    engine = make_engine(FLOATER, 2, substeps=substeps)  # no sensor sees it, and with one substep no clock does
+    engine.root_lin_vel[1] = float("nan")
+    engine.reset(_all(2))
+    engine.step()
+    assert engine.invalid.tolist() == [False, True]
 
 
 def test_a_row_that_lost_time_is_invalid(make_engine: Make) -> None:
