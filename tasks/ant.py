@@ -111,9 +111,9 @@ def effort_cost(actions: wp.array(dtype=float), obs: wp.array(dtype=float), rule
 
     actions [8], obs [60]: one env's rows.
     """
-    squares = float(0.0)  # noqa: UP018 - Warp takes a bare literal for a constant
-    power = float(0.0)  # noqa: UP018
-    at_limit = float(0.0)  # noqa: UP018
+    squares = float(0.0)  # Warp takes a bare literal for a constant
+    power = float(0.0)
+    at_limit = float(0.0)
     for d in range(8):
         squares += actions[d] * actions[d]
         power += wp.abs(actions[d] * obs[20 + d])

@@ -18,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
@@ -121,6 +122,8 @@ def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
             overrides += _search_path(folder, errors)
         elif word.startswith("-"):
             errors.append(_dashed(word))
+        elif not re.match(r"(\+{0,2}|~)\w", word):
+            errors.append(f"{show(word)}: no key. Write KEY=VALUE")
         elif "=" not in word and not word.startswith("~"):
             errors.append(f"{word}: needs a value. Write {word}={'True' if word.isidentifier() else 'VALUE'}")
         else:
@@ -209,7 +212,7 @@ def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optiona
         try:
             cfg = hydra_compose("config", words)
             break
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
             bad = _refused_word(str(error), words)
             if bad is None:
                 errors.append(_translate(error, words))
@@ -233,6 +236,8 @@ def _refused_word(message: str, words: Sequence[str]) -> Optional[str]:
 def _translate(error: Exception, words: Sequence[str]) -> str:
     """Hydra's message in one line, with the usual cause of a missing file."""
     text = " ".join(str(error).split())
+    if isinstance(error, (YAMLError, UnicodeDecodeError)):
+        return f"A YAML file cannot be read: {text}"
     match = re.search(r"train/(\w+)PPO", text)
     if match:
         task, chosen = match.group(1), any(word.startswith("train=") for word in words)

@@ -13,6 +13,7 @@ from isaac_appo.config.option import rules_of
 from isaac_appo.config.suggest import nearest
 
 Section = TypeVar("Section")
+_LISTED = 14  # known keys named when none is like the unknown one
 Suggest = Callable[[str], Optional[str]]
 
 
@@ -53,7 +54,8 @@ def read_section(section: Type[Section], node: Any, path: str, found: Findings) 
     for name in node:
         if name not in known:
             match = found.suggest(_join(path, str(name)))
-            fix = f"Did you mean {match}?" if match else f"Known here: {', '.join(known)}"
+            listed = ", ".join([*list(known)[:_LISTED], *(["..."] if len(known) > _LISTED else [])])
+            fix = f"Did you mean {match}?" if match else f"Known here: {listed}"
             found.error(_join(path, str(name)), node[name], "unknown key", fix)
     return section(**values)
 

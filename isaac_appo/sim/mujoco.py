@@ -185,7 +185,8 @@ class MujocoEngine(Engine):
                     pass
         except mujoco.FatalError as error:
             self._log.flush()
-            raise EngineError(self._memory_advice(f"MuJoCo stopped: {error}")) from error  # what stops it is memory
+            what = f"MuJoCo stopped: {error}"
+            raise EngineError(self._memory_advice(what) if "memory" in what else what) from error
         i, c = self._wp_index, self._wp
         inputs = [self.control_dt, self._wp_initial, self._wp_rollout, self._wp_sensors, i["root_q"], i["root_v"]]
         inputs += [i["dof_q"], i["dof_v"], i["site_force"], i["site_torque"]]

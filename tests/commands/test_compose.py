@@ -121,6 +121,7 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("seed=[1", "seed=[1: Hydra cannot read it. Quote the value: 'seed=\"VALUE\"'"),
         ("--cfg=hydra", "--cfg hydra: only the job's configuration can be shown. Write --cfg job"),
         ("--config-dir=/no/such", "--config-dir /no/such: no such folder. Give the folder that holds task/ and train/"),
+        ("=3", "=3: no key. Write KEY=VALUE"),
         ("task.env.zzzzzz=1", "task.env.zzzzzz = 1: unknown key. Add it with +task.env.zzzzzz=1"),
     ],
 )
@@ -197,6 +198,13 @@ def test_a_users_own_task_in_isaacgymenvs_schema_drops_in(user_folder: Path) -> 
         assert (composed.config.task.name, composed.config.num_envs) == ("Mine", 16)
         assert composed.config.task.sim.physx["use_gpu"] is False
         assert [text.split(":")[0][:14] for text in composed.warnings] == ["task.sim.physx", "train.params.c"]
+
+
+@pytest.mark.parametrize("content", [b"name: [1\n a: b", b"\xff\xfe"])
+def test_a_yaml_file_that_cannot_be_read_is_an_error(user_folder: Path, content: bytes) -> None:
+    (user_folder / "task" / "Bad.yaml").write_bytes(content)
+    (line,) = errors("task=Bad", "train=AntPPO", "--config-dir", str(user_folder))
+    assert line.startswith("A YAML file cannot be read: ")
 
 
 def test_a_users_own_folder_is_listed(user_folder: Path) -> None:

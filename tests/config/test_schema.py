@@ -94,8 +94,7 @@ def test_nearest_ignores_case_and_gives_up_on_what_is_far() -> None:
 
 
 def test_nearest_path_prefers_the_same_name_elsewhere_then_beside_then_anywhere() -> None:
-    known = ["seed", "a.lag", "a.name", "b.threads"]
-    assert nearest_path("b.lag", known) == "a.lag"
-    assert nearest_path("a.nam", known) == "a.name"
-    assert nearest_path("thread", known) == "b.threads"
-    assert nearest_path("a.qqqq", known) is None
+    assert nearest_path("b.lag", ["b.lags", "a.lag"]) == "a.lag"
+    assert nearest_path("a.lagg", ["b.laggy", "a.lags"]) == "a.lags"
+    assert nearest_path("thread", ["seed", "b.threads"]) == "b.threads"
+    assert nearest_path("a.qqqq", ["seed", "a.lag"]) is None

@@ -80,6 +80,9 @@ def test_values_of_fresh_data_are_the_stored_ones_and_of_stale_data_the_learners
     assert torch.allclose(learner._prox_values_TN[-1], boot, atol=1e-6)
     assert not torch.allclose(learner._prox_values_TN, stored, atol=1e-3)
     assert (log_ratio(pipeline).exp() - 1).abs().max() <= 1e-5  # anchored at the proximal policy
+    learner.targets(slab)
+    normalized = learner.model.value_mean_std.normalize(learner._prox_values_TN[:-1], torch.empty(8, 32))
+    assert torch.equal(batch.time_major(batch.values), normalized)
     w = (batch.behaviour_neglogp - batch.prox_neglogp).exp()
     assert torch.allclose(batch.weight, w.clamp(max=2.0), atol=1e-6) and (w - 1).abs().max() > 1e-3
 
@@ -175,6 +178,14 @@ def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> N
     plain, shuffled, other = rows(False, 3), rows(True, 3), rows(True, 4)
     assert not torch.equal(plain, shuffled) and not torch.equal(shuffled, other)
     assert sorted(map(tuple, plain.tolist())) == sorted(map(tuple, shuffled.tolist()))
+
+
+def test_padding_stays_masked_when_a_shuffled_batch_is_loaded_again() -> None:
+    pipeline, slab = collected(shuffle=True, minibatch_size=100, minibatches=3)
+    for _ in range(2):
+        prepare(pipeline, slab, stale=False)
+        assert float(pipeline.learner.batch.mask.sum()) == pipeline.learner.slab(slab).facts().live
+        pipeline.learner.minibatch(slab, 0, 0)
 
 
 def test_reported_drift_is_the_kl_from_the_proximal_and_the_behaviour_policy() -> None:

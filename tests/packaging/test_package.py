@@ -9,10 +9,12 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 from typing import List, NamedTuple, Set
 
 import pytest
+from packaging.requirements import Requirement
 
 from isaac_appo import __version__
 
@@ -89,6 +91,17 @@ def test_wheel_holds_everything_under_one_name(built: Built) -> None:
     assert expected_files() - set(names) == set()
     assert any(name.endswith("/LICENSE") for name in names)
     assert "isaac-appo = isaac_appo.commands.main:main" in scripts
+
+
+def test_what_the_wheel_requires_is_locked(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        text = wheel.read(f"isaac_appo-{__version__}.dist-info/METADATA").decode()
+    wanted = [Requirement(value) for value in Parser().parsestr(text).get_all("Requires-Dist", [])]
+    wanted = [need for need in wanted if need.marker is None or need.marker.evaluate({"extra": "dev"})]
+    lines = (ROOT / "requirements" / "py311.txt").read_text().splitlines()
+    locked = dict(line.split("==") for line in lines if "==" in line)
+    assert {"torch", "rl-games", "mypy"} <= {need.name for need in wanted}
+    assert [str(need) for need in wanted if not need.specifier.contains(locked[need.name])] == []
 
 
 def test_sdist_holds_the_package_as_real_files(built: Built) -> None:

@@ -69,6 +69,20 @@ def test_order_of_operations(make: Type[Executor], lag: int) -> None:
     assert len(recorder.log) == sum(1 for s in streams(program).values() for step in s if isinstance(step, Op))
 
 
+@pytest.mark.parametrize("lag", [0, 1, 3])
+def test_a_snapshot_slot_waits_for_its_last_reader(lag: int) -> None:
+    program = Program(2, 1, 2, lag, 20)
+    readers: Dict[int, int] = {}
+    for step in program.policy_stream():
+        if isinstance(step, Op) and step.name == "adopt":
+            readers[step.args[1]] = step.args[0]
+    for update in range(program.num_snapshots, 15):
+        steps = program.learner_steps(update)
+        overwritten = update + 1 - program.num_snapshots
+        wait = steps.index(Wait("adopted", readers[overwritten]))
+        assert wait < steps.index(Op("publish", (update + 1,)))
+
+
 @pytest.mark.parametrize(("lag", "overlaps"), [(0, False), (1, True)])
 def test_streams_overlap_at_lag_1_and_not_at_lag_0(lag: int, overlaps: bool) -> None:
     program = Program(horizon=1, epochs=1, minibatches=1, lag=lag, num_updates=30)
