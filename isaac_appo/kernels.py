@@ -7,6 +7,8 @@ numbers: as easy as 1, 2, 3" (SC 2011).
 
 from __future__ import annotations
 
+import os
+
 import warp as wp
 
 __all__ = ["ACTION_NOISE", "RESET", "STAGGER", "philox_normal", "philox_uniform", "wp"]
@@ -15,7 +17,24 @@ if hasattr(wp.config, "log_level"):
     wp.config.log_level = wp.LOG_ERROR
 else:  # Warp 1.10, the last for Python 3.8
     setattr(wp.config, "quiet", True)  # noqa: B010 (unknown to the type checker's Warp)
-wp.init()
+
+
+def _init_warp() -> None:
+    """Initialise Warp. Without an NVIDIA driver its native library says so on stderr, which is no news: swallowed."""
+    if os.path.exists("/proc/driver/nvidia"):
+        wp.init()
+        return
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        wp.init()
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)
+
+
+_init_warp()
 
 ACTION_NOISE = 0  # stream numbers: one per use, so that no two uses ever share a draw
 RESET = 1

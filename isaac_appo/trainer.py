@@ -15,6 +15,8 @@ from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.schedule.pipeline import LEARNER, POLICY, Pipeline, UpdateReport
 
+HIDDEN_WORTH_ITS_LAG = 0.1
+"""Below this hidden fraction a run is told to use ``schedule=sync`` (what ``schedule.fallback=warn`` means)."""
 SCHEMA = 1
 """Version of the ``isaac_appo`` entry of a checkpoint."""
 
@@ -92,6 +94,21 @@ class Trainer:
             return evaluate(self.pipeline.learner.model, env, settings.seed, self.config.ppo.clip_actions)
         finally:
             env.close()
+
+    def overlap(self) -> str:
+        """How long each stream worked in this process, how much of that overlapped, and what to do if it did not."""
+        executor = self.pipeline.executor
+        if executor is None:
+            return "nothing ran"
+        policy, learner = executor.busy_s[POLICY], executor.busy_s[LEARNER]
+        hidden = (policy + learner - self.seconds) / max(min(policy, learner), 1e-9)
+        text = f"policy stream busy {policy:.1f} s, learner stream busy {learner:.1f} s, of {self.seconds:.1f} s"
+        if self.config.schedule.lag == 0:
+            return text + " (they take turns at lag 0)"
+        text += f"; {100 * min(1.0, max(0.0, hidden)):.0f} % of the shorter one was hidden behind the longer"
+        if hidden < HIDDEN_WORTH_ITS_LAG:
+            text += ". Overlap does not pay here: schedule=sync is as fast and trains on fresher data"
+        return text
 
     def close(self) -> None:
         """Release the engine."""

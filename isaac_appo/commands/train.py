@@ -129,6 +129,7 @@ def _summary(
     lines = [
         f"Updates:     {trainer.updates} of {c.max_iterations}, {trainer.env_steps:,} env steps in "
         f"{reporter.elapsed_s:.1f} s, {fps:,.0f} env steps/s of wall clock in this process",
+        f"Streams:     {trainer.overlap()}",
         f"Training:    mean return {trainer.mean_reward:.1f} over the last {c.ppo.games_to_track} episodes "
         f"(exploring), mean length {trainer.mean_length:.1f}",
         f"Evaluation:  {evaluation if evaluation is not None else 'not run'}",
