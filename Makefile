@@ -4,7 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 LOCK := requirements/py311.txt
 STAMP := $(VENV)/.installed
-ARGS ?= task=Ant num_envs=1024 train.params.config.minibatch_size=4096
+ARGS ?= task=Ant num_envs=1024 train.params.config.minibatch_size=4096 max_iterations=300
 # Each candidate is run, not only looked up: a pyenv shim fails unless its version is active, and Debian splits venv off.
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $$(type -ap python3.11 python3); do $$p -c '$(USABLE)' 2>/dev/null && { echo $$p; break; }; done)
