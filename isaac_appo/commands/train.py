@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
@@ -138,8 +139,14 @@ def _summary(
         f"Curve:       {run_dir.curve_png}",
     ]
     typed = [word for word in composed.overrides if not word.startswith(("max_iterations=", "resume="))]
-    again = " ".join(["isaac-appo train", *typed, f"max_iterations={_more(trainer)}"])
+    again = " ".join([_program(), "train", *map(shlex.quote, typed), f"max_iterations={_more(trainer)}"])
     return [*lines, f"Resume with: {again}", f"All files:   {run_dir.path}"]
+
+
+def _program() -> str:
+    """How this process was started, so that what is printed can be typed."""
+    script = Path(sys.argv[0]).name
+    return script if script == "isaac-appo" else f"{os.path.relpath(sys.executable)} -m isaac_appo"
 
 
 def _more(trainer: Trainer) -> int:

@@ -75,6 +75,10 @@ class PlainConsole(OffConsole):
         if self._clock() - self._last_print >= self._interval_s:
             self._show()
 
+    def summary(self, title: str, lines: Iterable[str]) -> None:
+        self.close()
+        super().summary(title, lines)
+
     def close(self) -> None:
         if self._pending is not None:
             self._show()

@@ -144,3 +144,15 @@ def test_off_shows_no_progress_but_messages_and_summary() -> None:
     sink.message("careful")
     sink.summary("Done", ["5"])
     assert stream.getvalue().startswith("careful\n---") and "\nDone\n  5\n" in stream.getvalue()
+
+
+def test_the_last_update_is_shown_before_the_closing_block() -> None:
+    stream, clock = io.StringIO(), iter(range(100))
+    console = PlainConsole(stream, 100, 10, interval_s=1000.0, clock=lambda: float(next(clock)))
+    console.write(10, 1, 1.0, {})
+    console.write(100, 10, 2.0, {})
+    console.summary("title", ["closing"])
+    console.close()
+    lines = stream.getvalue().splitlines()
+    assert "update 10/10" in lines[1] and lines.index("  closing") > 1
+    assert sum("update 10/10" in line for line in lines) == 1
