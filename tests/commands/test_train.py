@@ -65,7 +65,7 @@ def test_a_run_leaves_all_that_it_promises(tmp_path: Path, capsys: pytest.Captur
         "mean return",
         "Evaluation:  return",
         "8 episodes",
-        "Resume with: isaac-appo",
+        "-m isaac_appo train task=Cartpole",
     ):
         assert text in out
     assert str(run) in out and "max_iterations=12" in out
