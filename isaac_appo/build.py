@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import torch
 
@@ -14,7 +14,8 @@ from isaac_appo.learn.loss import LossSettings
 from isaac_appo.learn.target_kernels import RewardShaper
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
-from isaac_appo.schedule.pipeline import PipelineSettings
+from isaac_appo.schedule.pipeline import PipelineSettings, worker_key
+from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
 
 
 def resolve_engine(config: RunConfig) -> str:
@@ -94,17 +95,43 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
     )
 
 
+def build_workers(config: RunConfig, log_dir: str) -> List[TaskEnv]:
+    """The training environments, one shard per worker."""
+    threads, stagger = config.schedule.policy_threads, config.env.stagger_resets
+    sizes = shard_sizes(config.num_envs, config.schedule.num_workers)
+    return [build_env(config, n, worker_key(config.seed, w), stagger, threads, log_dir) for w, n in enumerate(sizes)]
+
+
+def build_program(config: RunConfig, minibatches: int) -> Program:
+    """The schedule as a program."""
+    s, horizon = config.schedule, config.ppo.horizon_length
+    shape: Dict[str, Any] = {
+        "horizon": horizon,
+        "epochs": config.ppo.mini_epochs,
+        "minibatches": minibatches,
+        "num_updates": config.max_iterations,
+        "num_workers": s.num_workers,
+    }
+    if s.name != "free":
+        return Lockstep(**shape, lag=s.lag)
+    return Free(
+        **shape,
+        max_policy_lag=s.max_policy_lag,
+        lead=s.max_lead_steps or 2 * s.broadcast_every * horizon,
+        broadcast_every=s.broadcast_every,
+        throttle=s.on_excess == "throttle",
+    )
+
+
 def pipeline_settings(config: RunConfig) -> PipelineSettings:
     """The pipeline's settings, in its own words."""
     schedule = config.schedule
     return PipelineSettings(
-        horizon=config.ppo.horizon_length,
-        lag=schedule.lag,
-        num_updates=config.max_iterations,
         executor=schedule.executor,
         policy_threads=schedule.policy_threads,
         learner_threads=schedule.learner_threads,
         seed=config.seed,
         clip_actions=config.ppo.clip_actions,
         max_nan_fraction=config.env.max_nan_fraction,
+        on_excess=schedule.on_excess if schedule.name == "free" else "throttle",
     )

@@ -17,7 +17,8 @@ from isaac_appo.learn.loss import LossSettings
 from isaac_appo.learn.target_kernels import RewardShaper
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
-from isaac_appo.schedule.pipeline import Pipeline, PipelineSettings, UpdateReport
+from isaac_appo.schedule.pipeline import Pipeline, PipelineSettings, UpdateReport, worker_key
+from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
 
 NETWORK: Dict[str, Any] = {
     "name": "actor_critic",
@@ -69,32 +70,45 @@ def learner_settings(**changes: Any) -> LearnerSettings:
 
 
 def pipeline_settings(**changes: Any) -> PipelineSettings:
-    """Settings of a pipeline of horizon 8; ``changes`` replaces fields."""
-    return PipelineSettings(8, 1, 10, "inline", 1, 1, 3, True, 0.01)._replace(**changes)
+    """Settings of a pipeline; ``changes`` replaces fields."""
+    return PipelineSettings("inline", 1, 1, 3, True, 0.01)._replace(**changes)
 
 
 def cartpole_pipeline(
     on_boundary: Callable[[UpdateReport], None] = lambda report: None,
     learner: Optional[Dict[str, Any]] = None,
+    lag: int = 1,
+    num_updates: int = 10,
+    num_workers: int = 1,
+    free: Optional[Dict[str, Any]] = None,
     **settings: Any,
 ) -> Pipeline:
-    """A Cartpole pipeline of 32 envs whose episodes are short, so that dead rows and time-outs abound."""
+    """A Cartpole pipeline of 32 envs and horizon 8 whose episodes are short, so that dead rows and time-outs abound.
+
+    ``free`` holds the fields of a :class:`Free` program; without it the schedule is lockstep.
+    """
     s = pipeline_settings(**settings)
-    env = make_env("Cartpole", {"episodeLength": 21}, num_envs=32, seed=s.seed, stagger=True)
-    learner_changes = {"seed": s.seed, **(learner or {})}
+    changed = learner_settings(**{"seed": s.seed, **(learner or {})})
+    shape = {"horizon": 8, "epochs": changed.epochs, "minibatches": changed.minibatches, "num_updates": num_updates}
+    program: Program
+    if free is None:
+        program = Lockstep(**shape, num_workers=num_workers, lag=lag)
+    else:
+        program = Free(**shape, num_workers=num_workers, **{"lead": 16, **free})
+    envs = [
+        make_env("Cartpole", {"episodeLength": 21}, num_envs=n, seed=worker_key(s.seed, w), stagger=True)
+        for w, n in enumerate(shard_sizes(32, num_workers))
+    ]
     return Pipeline(
-        env,
-        lambda: make_model(env.num_obs, env.num_actions, s.seed),
-        s,
-        learner_settings(**learner_changes),
-        on_boundary,
+        envs, lambda: make_model(envs[0].num_obs, envs[0].num_actions, s.seed), program, s, changed, on_boundary
     )
 
 
 def with_random_sleeps(pipeline: Pipeline, seed: int, longest_s: float = 0.003) -> None:
     """Make operations of both streams start late, at random."""
     generator = random.Random(seed)
-    for owner, names in ((pipeline.collector, ("step", "bootstrap")), (pipeline.learner, ("minibatch", "targets"))):
+    collectors = [(w.collector, ("step", "bootstrap")) for w in pipeline.workers]
+    for owner, names in (*collectors, (pipeline.learner, ("minibatch", "targets"))):
         for name in names:
             setattr(owner, name, _late(getattr(owner, name), generator, longest_s))
 

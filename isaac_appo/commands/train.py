@@ -126,13 +126,13 @@ def _summary(
 ) -> List[str]:
     c = trainer.config
     ledger = trainer.pipeline.ledger.totals()
-    fps = (trainer.env_steps - trainer.resumed_env_steps) / max(trainer.seconds, 1e-9)
+    fps = (trainer.env_steps - trainer.resumed_env_steps) / max(trainer.meter.seconds, 1e-9)
     lines = [
         f"Updates:     {trainer.updates} of {c.max_iterations}, {trainer.env_steps:,} env steps in "
         f"{reporter.elapsed_s:.1f} s, {fps:,.0f} env steps/s of wall clock in this process",
-        f"Streams:     {trainer.overlap()}",
-        f"Training:    mean return {trainer.mean_reward:.1f} over the last {c.ppo.games_to_track} episodes "
-        f"(exploring), mean length {trainer.mean_length:.1f}",
+        f"Streams:     {trainer.meter.overlap()}",
+        f"Training:    mean return {trainer.meter.mean_reward:.1f} over the last {c.ppo.games_to_track} episodes "
+        f"(exploring), mean length {trainer.meter.mean_length:.1f}",
         f"Evaluation:  {evaluation if evaluation is not None else 'not run'}",
         "Rows:        " + ", ".join(f"{name} {rows:,}" for name, rows in ledger.items() if rows),
         f"Checkpoint:  {trainer.writer.last_path}",

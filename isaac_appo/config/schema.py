@@ -192,9 +192,18 @@ class ScheduleConfig:
     """`schedule`: who may run ahead of whom."""
 
     name: str = option(
-        "lockstep", "schedule", choices=("sync", "lockstep"), later={"free": ("comes later", "Use schedule=lockstep")}
+        "lockstep", "sync: in turns; lockstep: fixed lag; free: under limits", choices=("sync", "lockstep", "free")
     )
-    lag: int = option(1, "updates between a slab's policy and the update that trains on it", ge=0, le=8)
+    lag: int = option(1, "lockstep: updates between a slab's policy and the update that trains on it", ge=0, le=8)
+    max_policy_lag: int = option(1, "free: greatest lag of a row that may be trained on, in updates", ge=0)
+    max_lead_steps: int = option(
+        0, "free: env steps a worker may be ahead of consumption, 0 = 2 * broadcast_every * horizon_length", ge=0
+    )
+    broadcast_every: int = option(1, "free: updates between publications of the weights", ge=1)
+    on_excess: str = option(
+        "throttle", "free: what becomes of rows over max_policy_lag", choices=("throttle", "mask", "drop")
+    )
+    num_workers: int = option(1, "shards of the environments, each with its own stream and slabs", ge=1)
     executor: str = option(
         "auto",
         "what interprets the program; auto = inline at lag 0, else threads",

@@ -87,7 +87,7 @@ def _resolve(config: RunConfig) -> RunConfig:
     ppo, params, schedule = config.ppo, config.train.params, config.schedule
     num_envs = int(config.task.env["numEnvs"])
     names = (config.experiment, ppo.full_experiment_name, ppo.name)
-    executor = "inline" if schedule.lag == 0 else "threads"
+    executor = "inline" if schedule.lag == 0 and schedule.name != "free" else "threads"
     asked = ppo.minibatch_size or ppo.minibatch_size_per_env * num_envs
     resolved = replace(ppo, minibatch_size=asked, num_actors=num_envs)
     return replace(
@@ -148,6 +148,31 @@ def _lag(config: RunConfig) -> Iterator[Finding]:
         yield Finding("schedule.lag", config.schedule.lag, "must be 0 with schedule=sync", fix)
 
 
+@_check(_ERRORS, "schedule.name", "schedule.max_policy_lag", "schedule.broadcast_every", "schedule.on_excess")
+def _reachable(config: RunConfig) -> Iterator[Finding]:
+    s = config.schedule
+    if s.name == "free" and s.on_excess == "throttle" and s.max_policy_lag < s.broadcast_every - 1:
+        rule = f"cannot be kept when the weights are published every {s.broadcast_every} updates only (needs at least "
+        fix = f"Use {s.broadcast_every - 1}, or schedule.broadcast_every={s.max_policy_lag + 1}"
+        yield Finding("schedule.max_policy_lag", s.max_policy_lag, f"{rule}{s.broadcast_every - 1})", fix)
+
+
+@_check(_ERRORS, "schedule.name", "schedule.max_lead_steps", "schedule.broadcast_every", f"{_PPO}.horizon_length")
+def _lead(config: RunConfig) -> Iterator[Finding]:
+    s, least = config.schedule, config.schedule.broadcast_every * config.ppo.horizon_length
+    if s.name == "free" and 0 < s.max_lead_steps < least:
+        rule = f"must be 0 or at least broadcast_every * horizon_length = {least}, else the learner waits for ever"
+        yield Finding("schedule.max_lead_steps", s.max_lead_steps, rule, f"Use {least}")
+
+
+@_check(_ERRORS, "num_envs", "task", "task.env", "schedule.num_workers")
+def _workers(config: RunConfig) -> Iterator[Finding]:
+    workers, num_envs = config.schedule.num_workers, config.task.env.get("numEnvs", 1)
+    if isinstance(num_envs, int) and workers > num_envs:
+        rule = f"is more than there are environments ({num_envs})"
+        yield Finding("schedule.num_workers", workers, rule, f"Use {num_envs}")
+
+
 @_check(_ERRORS, "advantage.rho_bar", "advantage.c_bar")
 def _caps(config: RunConfig) -> Iterator[Finding]:
     rho_bar, c_bar = config.advantage.rho_bar, config.advantage.c_bar
@@ -202,9 +227,10 @@ def _minibatch_fit(config: RunConfig) -> Iterator[str]:
 
 @_check(_WARNINGS)
 def _on_policy(config: RunConfig) -> Iterator[str]:
-    if config.schedule.lag == 0 and config.advantage.name == "vtrace":
+    on_policy = config.schedule.lag == 0 and config.schedule.name != "free"
+    if on_policy and config.advantage.name == "vtrace":
         yield "advantage = vtrace: no effect at lag 0, where V-trace on policy equals GAE."
-    if config.schedule.lag == 0 and config.loss.w_max != 2.0:
+    if on_policy and config.loss.w_max != 2.0:
         yield f"loss.w_max = {config.loss.w_max}: no effect at lag 0, where every weight is 1."
 
 
@@ -216,11 +242,16 @@ def _devices(config: RunConfig) -> Iterator[str]:
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
 
 
+_FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")
+
+
 @_check(_WARNINGS)
 def _combinations(config: RunConfig) -> Iterator[str]:
     """Keys that another key switches off: warned about where they were given another value than their default."""
     ppo, fresh = config.ppo, RunConfig()
     switched_off = (
+        (config.schedule.name != "free", "schedule", _FREE, f"schedule={config.schedule.name} has no such limit"),
+        (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
         (not config.eval.enabled, "eval", ("num_envs", "seed"), "eval.enabled is False"),

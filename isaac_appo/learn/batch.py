@@ -1,4 +1,4 @@
-"""The batch of one update: a slab laid out env-major, so that a minibatch is a contiguous block of environments.
+"""The batch of one update: the slabs laid out env-major, so that a minibatch is a contiguous block of environments.
 
 rl_games trains on the same blocks in the same order. Where ``count * size`` exceeds the slab, the last rows are padding
 of mask 0 (see :func:`isaac_appo.config.minibatch.fit_minibatch`).
@@ -6,7 +6,7 @@ of mask 0 (see :func:`isaac_appo.config.minibatch.fit_minibatch`).
 
 from __future__ import annotations
 
-from typing import List
+from typing import List, Sequence
 
 import torch
 from torch import Tensor
@@ -50,16 +50,26 @@ class Batch:
         """The slab's rows of a flat tensor as ``[T, N, ...]`` (a view)."""
         return self.env_major(flat).transpose(0, 1)
 
-    def load(self, slab: Slab) -> None:
-        """Copy what the behaviour policy wrote: raw observations, actions, means, deviations, log-probabilities."""
-        self.time_major(self.obs).copy_(slab.obs_TNO[: self.horizon])
-        self.boot_obs.copy_(slab.obs_TNO[self.horizon])
-        self.time_major(self.actions).copy_(slab.actions_TNA)
-        self.time_major(self.behaviour_mu).copy_(slab.mu_TNA)
-        self.time_major(self.behaviour_sigma).copy_(slab.sigma_TNA)
-        self.time_major(self.behaviour_neglogp).copy_(slab.neglogp_TN)
-        self.time_major(self.mask).copy_(slab.status_TN == LIVE)
+    def load(self, slabs: Sequence[Slab]) -> None:
+        """Copy what the behaviour policies wrote: the slab of each worker, side by side in the order of the workers."""
+        first = 0
+        for slab in slabs:
+            self._load(slab, slice(first, first + slab.num_envs))
+            first += slab.num_envs
         self.mask[self.rows :].zero_()  # a shuffle may have moved live rows into the padding
+
+    def _load(self, slab: Slab, envs: slice) -> None:
+        pairs = (
+            (self.obs, slab.obs_TNO[: self.horizon]),
+            (self.actions, slab.actions_TNA),
+            (self.behaviour_mu, slab.mu_TNA),
+            (self.behaviour_sigma, slab.sigma_TNA),
+            (self.behaviour_neglogp, slab.neglogp_TN),
+            (self.mask, slab.status_TN == LIVE),
+        )
+        for flat, rows in pairs:
+            self.time_major(flat)[:, envs].copy_(rows)
+        self.boot_obs[envs].copy_(slab.obs_TNO[self.horizon])
 
     def minibatches(self, behaviour_anchor: bool) -> List[Minibatch]:
         """Views of the ``count`` minibatches; ``behaviour_anchor`` anchors the clip at the behaviour policy."""

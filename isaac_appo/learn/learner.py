@@ -57,73 +57,95 @@ class Learner:
     Args:
         model: the actor-critic whose parameters live in ``policy``.
         policy: the learner's byte buffer; publishing copies it.
-        slabs: the ring of slabs that the policy stream fills.
+        slabs: the rings of slabs that the workers fill: ``slabs[worker][slot]``.
+
+    Attributes:
+        version: updates that have changed the weights; -1 before calibration.
     """
 
     def __init__(
-        self, model: ActorCritic, policy: PolicyBuffer, slabs: Sequence[Slab], settings: LearnerSettings
+        self, model: ActorCritic, policy: PolicyBuffer, slabs: Sequence[Sequence[Slab]], settings: LearnerSettings
     ) -> None:
         self.model, self.policy, self.slabs, self.settings = model, policy, slabs, settings
-        horizon, num_envs, num_obs = slabs[0].obs_TNO[:-1].shape
-        device = slabs[0].obs_TNO.device
-        s = settings
-        self.batch = Batch(
-            horizon, num_envs, num_obs, slabs[0].actions_TNA.shape[-1], s.minibatch_size, s.minibatches, device
-        )
+        self.version = -1
+        s, first = settings, slabs[0][0]
+        device = first.obs_TNO.device
+        num_envs = sum(ring[0].num_envs for ring in slabs)
+        num_obs, num_actions = first.obs_TNO.shape[-1], first.actions_TNA.shape[-1]
+        self.batch = Batch(first.horizon, num_envs, num_obs, num_actions, s.minibatch_size, s.minibatches, device)
         self.learning_rate = LearningRate(s.learning_rate, device)
         parameters = list(model.parameters())
         self.optimizer = FlatAdam(
             policy.parameters, parameters, self.learning_rate.value, s.weight_decay, s.max_grad_norm
         )
         self._minibatches: List[Minibatch] = self.batch.minibatches(s.behaviour_anchor)
-        self._prox_values_TN = torch.zeros_like(slabs[0].values_TN)
-        self._log_w_TN = torch.zeros_like(slabs[0].rewards_TN)
-        self._outputs = (torch.zeros_like(slabs[0].rewards_TN), torch.zeros_like(slabs[0].rewards_TN))
-        params = pack_params(s.targets, s.shaper, s.bootstrap_truncated)
-        fresh_params = pack_params(s.targets._replace(use_vtrace=False), s.shaper, s.bootstrap_truncated)
-        self._fresh_targets = [
-            TargetLaunch(slab, slab.values_TN, self._log_w_TN, self._outputs, fresh_params) for slab in slabs
-        ]
-        self._stale_targets = [
-            TargetLaunch(slab, self._prox_values_TN, self._log_w_TN, self._outputs, params) for slab in slabs
-        ]
+        self._values_TN = torch.zeros(first.horizon + 1, num_envs, device=device)
+        self._log_w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
+        self._targets = self._bind_targets()
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
         self._explained_variance = torch.zeros((), device=device)
-        self._stale = False
+        self._stale = self._empty = False
 
-    def slab(self, index: int) -> Slab:
-        """The slab of a rollout index."""
-        return self.slabs[index % len(self.slabs)]
+    def _bind_targets(self) -> List[List[TargetLaunch]]:
+        """One kernel launch per worker and slot, on that worker's columns of the outputs."""
+        s = self.settings
+        params = pack_params(s.targets, s.shaper, s.bootstrap_truncated)
+        launches: List[List[TargetLaunch]] = []
+        first = 0
+        for ring in self.slabs:
+            envs = slice(first, first + ring[0].num_envs)
+            first = envs.stop
+            outputs = (self._vs_TN[:, envs], self._advantages_TN[:, envs])
+            values, log_w = self._values_TN[:, envs], self._log_w_TN[:, envs]
+            launches.append([TargetLaunch(slab, values, log_w, outputs, params) for slab in ring])
+        return launches
+
+    def slabs_of(self, index: int) -> List[Slab]:
+        """The slab of each worker for a rollout index."""
+        return [ring[index % len(ring)] for ring in self.slabs]
 
     @torch.no_grad()
     def calibrate(self, index: int) -> None:
-        """Take observation statistics from a slab that nothing else is learnt from."""
-        self._update_observation_statistics(self.slab(index))
-        self.model.publish_statistics()
+        """Take observation statistics from slabs that nothing else is learnt from; what is published is version 0."""
+        self._update_observation_statistics(index)
+        self._complete(0)
 
     @torch.no_grad()
-    def load(self, index: int, stale: bool) -> None:
-        """Lay the slab out as a batch. ``stale``: some row was collected with an older version than the current."""
-        self._stale = stale
-        self.batch.load(self.slab(index))
-        normalizer = self.model.running_mean_std
-        normalizer.normalize(self.batch.obs, self.batch.obs)
-        normalizer.normalize(self.batch.boot_obs, self.batch.boot_obs)
+    def load(self, index: int, stale: bool, empty: bool = False) -> None:
+        """Lay the slabs out as a batch.
+
+        ``stale``: some row was collected with an older version than the current. ``empty``: no row is to be trained on,
+        so that the operations up to :meth:`finish` do nothing and no version is made.
+        """
+        self._stale, self._empty = stale, empty
         self._sums.zero_()
         self._last_epoch_kl.zero_()
         self.optimizer.skipped.zero_()
+        if empty:
+            return
+        self.batch.load(self.slabs_of(index))
+        normalizer = self.model.running_mean_std
+        normalizer.normalize(self.batch.obs, self.batch.obs)
+        normalizer.normalize(self.batch.boot_obs, self.batch.boot_obs)
 
     @torch.no_grad()
-    def proximal(self) -> None:
-        """Fix the proximal policy: at lag 0 it *is* the behaviour policy, else one forward over all ``T + 1`` rows."""
+    def proximal(self, index: int) -> None:
+        """Fix the proximal policy: at lag 0 it *is* the behaviour policy, else one forward over all ``T + 1`` rows.
+
+        Values go with it: the stored ones at lag 0, else those of the learner. Stale and fresh never mix.
+        """
         b = self.batch
+        if self._empty:
+            return
         if self._stale:
             self._proximal_forward()
             log_w = b.behaviour_neglogp - b.prox_neglogp
             self._log_w_TN.copy_(b.time_major(log_w))
             b.weight.copy_(log_w.clamp_(max=math.log(self.settings.w_max)).exp_())
         else:
+            torch.cat([slab.values_TN for slab in self.slabs_of(index)], dim=1, out=self._values_TN)
+            self._log_w_TN.zero_()
             b.prox_mu.copy_(b.behaviour_mu)
             b.prox_sigma.copy_(b.behaviour_sigma)
             b.prox_neglogp.copy_(b.behaviour_neglogp)
@@ -141,20 +163,20 @@ class Learner:
             b.prox_sigma[part] = output.log_std.exp()
             b.prox_neglogp[part] = neglogp(b.actions[part], output.mu, output.log_std)
             denormalize(output.value, b.values[part])
-        self._prox_values_TN[:-1].copy_(b.time_major(b.values))
-        denormalize(self.model(b.boot_obs).value, self._prox_values_TN[-1])
+        self._values_TN[:-1].copy_(b.time_major(b.values))
+        denormalize(self.model(b.boot_obs).value, self._values_TN[-1])
 
     @torch.no_grad()
     def targets(self, index: int) -> None:
         """Value targets and advantages; then value statistics, before the loss, as rl_games has it."""
-        slot = index % len(self.slabs)
-        (self._stale_targets if self._stale else self._fresh_targets)[slot]()
-        vs_TN, advantages_TN = self._outputs
-        values_TN = self._prox_values_TN if self._stale else self.slabs[slot].values_TN
+        if self._empty:
+            return
+        for ring in self._targets:
+            ring[index % len(ring)]()
         b = self.batch
-        b.time_major(b.returns).copy_(vs_TN)
-        b.time_major(b.values).copy_(values_TN[:-1])
-        b.time_major(b.advantages).copy_(advantages_TN)
+        b.time_major(b.returns).copy_(self._vs_TN)
+        b.time_major(b.values).copy_(self._values_TN[:-1])
+        b.time_major(b.advantages).copy_(self._advantages_TN)
         self._explained_variance.copy_(self._explained(b.values, b.returns, b.mask))
         normalizer = self.model.value_mean_std
         for values in (b.values, b.returns):
@@ -184,6 +206,8 @@ class Learner:
 
     def minibatch(self, update: int, epoch: int, index: int) -> None:
         """One SGD step: forward, loss, backward, clip, Adam, learning rate, metrics."""
+        if self._empty:
+            return
         if self.settings.shuffle and index == 0:
             self.batch.shuffle((self.settings.seed * 1_000_003 + update) * 1_009 + epoch)
         batch = self._minibatches[index]
@@ -217,14 +241,23 @@ class Learner:
 
     @torch.no_grad()
     def finish(self, index: int) -> None:
-        """After the last minibatch: observation statistics and the schedule, ready to be published."""
-        self._update_observation_statistics(self.slab(index))
-        self.model.publish_statistics()
+        """After the last minibatch: observation statistics and the schedule. What is published next is a new version,
+        unless no row was trained on."""
+        if self._empty:
+            return
+        self._update_observation_statistics(index)
         self.learning_rate.after_update(index + 1)
+        self._complete(self.version + 1)
 
-    def _update_observation_statistics(self, slab: Slab) -> None:
-        obs = slab.obs_TNO[: slab.horizon].flatten(0, 1)
-        self.model.running_mean_std.update(obs, (slab.status_TN == LIVE).flatten().float())
+    def _complete(self, version: int) -> None:
+        self.model.publish_statistics()
+        self.version = version
+        self.policy.version.fill_(version)
+
+    def _update_observation_statistics(self, index: int) -> None:
+        for slab in self.slabs_of(index):
+            obs = slab.obs_TNO[: slab.horizon].flatten(0, 1)
+            self.model.running_mean_std.update(obs, (slab.status_TN == LIVE).flatten().float())
 
     def metrics(self) -> Dict[str, float]:
         """Host numbers of the update just finished: the one place where the learner waits for its device."""
@@ -240,15 +273,12 @@ class Learner:
     def state_dict(self) -> Dict[str, Any]:
         """Weights and statistics under rl_games' keys, optimizer state per parameter, and the learning rate."""
         model = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        return {
-            "model": model,
-            "optimizer": self.optimizer.state_dict(),
-            "learning_rate": float(self.learning_rate.value),
-        }
+        rate, optimizer = float(self.learning_rate.value), self.optimizer.state_dict()
+        return {"model": model, "optimizer": optimizer, "learning_rate": rate, "version": self.version}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore in place; missing or unexpected keys are errors."""
         self.model.load_state_dict(state["model"], strict=True)
-        self.model.publish_statistics()
+        self._complete(int(state["version"]))
         self.optimizer.load_state_dict(state["optimizer"])
         self.learning_rate.value.fill_(state["learning_rate"])

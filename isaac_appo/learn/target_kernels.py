@@ -110,7 +110,7 @@ def pack_params(settings: TargetSettings, shaper: RewardShaper, bootstrap_trunca
 
 
 class TargetLaunch:
-    """The kernel bound to one slab and its outputs, so that a launch converts nothing."""
+    """The kernel bound to one slab, its values and its outputs (views of any stride): a launch converts nothing."""
 
     def __init__(
         self, slab: Slab, values_TN: Tensor, log_w_TN: Tensor, outputs: Tuple[Tensor, Tensor], params: TargetParams

@@ -58,20 +58,18 @@ class PolicyBuffer:
 
 
 class SnapshotRing:
-    """The last ``slots`` published versions; version ``v`` lies in slot ``v % slots``."""
+    """Slots that published versions are copied to and adopted from. Which slot, the program decides."""
 
     def __init__(self, source: PolicyBuffer, slots: int) -> None:
-        self.slots = slots
         self.bytes = torch.zeros(slots, source.bytes.numel(), dtype=torch.uint8, device=source.bytes.device)
 
-    def publish(self, source: PolicyBuffer, version: int) -> None:
-        """Copy ``source`` into the slot of ``version``, its version word included."""
-        source.version.fill_(version)
-        self.bytes[version % self.slots].copy_(source.bytes)
+    def publish(self, source: PolicyBuffer, slot: int) -> None:
+        """Copy ``source`` into ``slot``, its version word included."""
+        self.bytes[slot].copy_(source.bytes)
 
-    def adopt(self, target: PolicyBuffer, version: int) -> None:
-        """Copy the slot of ``version`` into ``target``."""
-        target.bytes.copy_(self.bytes[version % self.slots])
+    def adopt(self, target: PolicyBuffer, slot: int) -> None:
+        """Copy ``slot`` into ``target``."""
+        target.bytes.copy_(self.bytes[slot])
 
     def version(self, slot: int) -> Tensor:
         """The int64 ``[1]`` version word of a slot."""

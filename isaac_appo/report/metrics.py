@@ -15,7 +15,7 @@ class Metric(NamedTuple):
 MIRRORED = ("rewards", "shaped_rewards", "episode_lengths")
 """Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds)."""
 
-_FREE_PREFIXES = ("Episode/", "scores/")  # a task's own terms
+_FREE_PREFIXES = ("Episode/", "scores/", "lag/rows_at_")  # a task's own terms; the lag histogram
 
 
 def _mirrored(name: str, meaning: str, unit: str) -> dict[str, Metric]:
@@ -48,6 +48,13 @@ METRICS: dict[str, Metric] = {
     "lag/mean": Metric("mean age of the trained rows' policy", "updates"),
     "lag/max": Metric("greatest age of a trained row's policy", "updates"),
     "lag/sgd_steps": Metric("mean age of the trained rows' policy", "SGD steps"),
+    "train/version_diff_avg": Metric("Sample Factory's name for lag/sgd_steps", "SGD steps"),
+    "train/version_diff_min": Metric("least age of a trained row's policy", "SGD steps"),
+    "train/version_diff_max": Metric("greatest age of a trained row's policy", "SGD steps"),
+    "perf/_fps": Metric("Sample Factory's name for performance/step_inference_rl_update_fps", "1/s"),
+    "wait/policy_for_slab_or_lead": Metric("all workers waiting for a free slab or for their lead to shrink", "s"),
+    "wait/policy_for_version": Metric("all workers waiting for a version that is new enough", "s"),
+    "wait/learner_for_slab": Metric("the learner waiting for a slab, or for a snapshot to be read", "s"),
     "ledger/collected": Metric("rows collected; equals the sum of all other ledger entries", "rows"),
     "ledger/trained": Metric("rows that reached a gradient", "rows"),
     "ledger/masked_dead": Metric("rows of the reset step after an episode's end, masked", "rows"),

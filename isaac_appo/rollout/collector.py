@@ -10,13 +10,12 @@ import time
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 import torch
-from torch import Tensor
 
 from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.kernels import wp
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.sampling import sample_kernel
-from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
+from isaac_appo.policy.snapshot import PolicyBuffer
 from isaac_appo.rollout.slab import DEAD, LIVE, NAN, Slab
 
 _DEAD, _LIVE, _NAN = wp.constant(DEAD), wp.constant(LIVE), wp.constant(NAN)
@@ -95,12 +94,12 @@ def _views(slab: Slab) -> _SlabViews:
 
 
 class Collector:
-    """Fills slabs by acting in ``env`` with the version it last adopted.
+    """Fills slabs by acting in ``env`` with the version that ``policy`` holds.
 
     Args:
         env: the environments; a ``next_step`` env gives dead rows, which are marked.
         model: this stream's own copy of the actor-critic, bound to ``policy``.
-        policy: the byte buffer it adopts versions into.
+        policy: the byte buffer that versions are adopted into.
         slabs: the ring of slabs.
         seed: key of the action noise.
         clip_actions: rl_games' switch: the env sees actions clipped to +-1, the log-probability is of the unclipped.
@@ -139,13 +138,9 @@ class Collector:
         self._wp_accounts = [wp.from_torch(x) for x in accounts]
         self._wp_step: List[Any] = []
 
-    def adopt(self, ring: SnapshotRing, version: int) -> None:
-        """Act with ``version`` from now on."""
-        ring.adopt(self.policy, version)
-
     @torch.no_grad()
-    def step(self, slab_index: int, t: int) -> None:
-        """Act, step the environments and write row ``t``."""
+    def act(self, slab_index: int, t: int) -> None:
+        """Choose the actions of row ``t``, from the observations that the environments stand at."""
         slot = slab_index % len(self.slabs)
         slab = self.slabs[slot]
         slab.obs_TNO[t].copy_(self.obs)
@@ -162,20 +157,20 @@ class Collector:
             outputs=[action, self._wp_env_actions, sigma, neglogp],
             device=self._device,
         )
+
+    def step(self, slab_index: int, t: int) -> None:
+        """Step the environments with the actions chosen, and write what came of it into row ``t``."""
         started = time.perf_counter()
         self.obs, *signals = self.env.step(self._env_actions)
         self.env_s += time.perf_counter() - started
-        self._record(slot, t, signals)
         self.global_step += 1
-
-    def _record(self, slot: int, t: int, signals: List[Tensor]) -> None:
         if not self._wp_step:  # an env's outputs are persistent, so one look at them is enough
             self._wp_step = [wp.from_torch(x) for x in (*signals, self.env.invalid)]
         wp.launch(
             record_kernel,
             dim=self.env.num_envs,
             inputs=[*self._wp_step, *self._wp_accounts],
-            outputs=self._slab_views[slot].record[t],
+            outputs=self._slab_views[slab_index % len(self.slabs)].record[t],
             device=self._device,
         )
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Dict, Iterable, NamedTuple
 
 
 class SlabFacts(NamedTuple):
-    """Rows of a slab by status, and the versions that its live rows were collected with."""
+    """Rows by status, and live rows by the version that collected them."""
 
     live: int
     dead: int
     nan: int
     lag: int
-    oldest_version: int
-    """Smallest version over live rows (over all rows, if none is live)."""
-    newest_version: int
-    version_sum: int
-    """Sum of the versions of live rows."""
+    versions: Dict[int, int]
+    """Version -> live rows."""
 
     @property
     def rows(self) -> int:
         """All rows."""
         return self.live + self.dead + self.nan + self.lag
+
+    @classmethod
+    def merge(cls, parts: Iterable[SlabFacts]) -> SlabFacts:
+        """The facts of several slabs together."""
+        live = dead = nan = lag = 0
+        versions: Dict[int, int] = {}
+        for part in parts:
+            live, dead, nan, lag = live + part.live, dead + part.dead, nan + part.nan, lag + part.lag
+            for version, rows in part.versions.items():
+                versions[version] = versions.get(version, 0) + rows
+        return cls(live, dead, nan, lag, versions)

@@ -33,7 +33,7 @@ class Slab:
         def floats(*size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float32, device=device)
 
-        self.horizon = horizon
+        self.horizon, self.num_envs = horizon, num_envs
         self.obs_TNO = floats(horizon + 1, num_envs, num_obs)
         self.actions_TNA = floats(*shape, num_actions)
         self.mu_TNA = floats(*shape, num_actions)
@@ -62,12 +62,15 @@ class Slab:
             tensor.copy_(state[name])
 
     def facts(self) -> SlabFacts:
-        """Count the rows by status and read their versions: once per update, on the host."""
-        live = self.status_TN == LIVE
-        rows, dead, nan, lag = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
-        versions = self.version_TN[live] if rows else self.version_TN.flatten()
-        oldest, newest = (int(v) for v in versions.aminmax())
-        return SlabFacts(rows, dead, nan, lag, oldest, newest, int(versions.sum()) if rows else 0)
+        """Count the rows by status, and live rows by version: once per update, on the host."""
+        live, dead, nan, lag = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
+        versions, rows = self.version_TN[self.status_TN == LIVE].unique(return_counts=True)
+        return SlabFacts(live, dead, nan, lag, dict(zip(versions.tolist(), rows.tolist())))
+
+    def mask_older(self, version: int) -> None:
+        """Mark live rows that were collected with a version below ``version`` as over the lag limit."""
+        stale = (self.status_TN == LIVE) & (self.version_TN < version)
+        self.status_TN.masked_fill_(stale, LAG)
 
     def finished_episodes(self) -> List[Tuple[float, int]]:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""

@@ -1,13 +1,14 @@
-"""The pipeline: collector, learner, slabs, snapshots and ledger behind the operations of a program.
+"""The pipeline: workers, learner, slabs, snapshots and ledger behind the operations of a program.
 
-It is the only place where the two streams meet. What crosses between them: slabs (by ready and free), versions (by
-snapshot and adopted), and the policy stream's cut, under a lock, for checkpoints.
+It is the only place where the streams meet. What crosses between them: slabs (by ready and free), versions (by snapshot
+and adopted), and each worker's cut, under a lock, for checkpoints.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -16,38 +17,38 @@ from isaac_appo.learn.learner import Learner, LearnerSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
 from isaac_appo.rollout.collector import Collector
+from isaac_appo.rollout.facts import SlabFacts
 from isaac_appo.rollout.slab import Slab
 from isaac_appo.schedule.executors.base import Executor, Handler
 from isaac_appo.schedule.executors.inline import InlineExecutor
 from isaac_appo.schedule.executors.threads import ThreadExecutor
 from isaac_appo.schedule.ledger import LagReport, Ledger
-from isaac_appo.schedule.program import CALIBRATION, Program
+from isaac_appo.schedule.program import CALIBRATION, LEARNER, Program
 
-POLICY, LEARNER = "policy", "learner"
 MAX_SKIPPED_UPDATES = 3
 """Updates in a row without one usable SGD step before training is declared lost."""
+MAX_EMPTY_SLABS = 20
+"""Slabs in a row that were dropped or wholly masked before the schedule is declared to starve."""
 
 
 class TrainingDiverged(RuntimeError):  # noqa: N818 (it says what is the case)
-    """Gradients, or the physics of too many environments, stayed non-finite."""
+    """Gradients, or the physics of too many environments, stayed non-finite, or nothing is left to train on."""
 
 
 class PipelineSettings(NamedTuple):
-    """What the pipeline itself needs; the learner has its own settings."""
+    """What the pipeline itself needs; program and learner have their own settings."""
 
-    horizon: int
-    lag: int
-    num_updates: int
     executor: str
     policy_threads: int
     learner_threads: int
     seed: int
     clip_actions: bool
     max_nan_fraction: float
+    on_excess: str = "throttle"
 
 
 class UpdateReport(NamedTuple):
-    """What an update says about itself at its boundary."""
+    """What the learner says about a slab that it has consumed."""
 
     update: int
     lag: LagReport
@@ -57,45 +58,76 @@ class UpdateReport(NamedTuple):
     metrics: Dict[str, float]
 
 
+class Worker:
+    """One policy stream: a shard of the environments, the collector that acts in it, and its ring of slabs.
+
+    Attributes:
+        cut: where the worker would begin again: the slab, and the collector's state at its start.
+        picked: the snapshot that is being copied, or ``None``.
+        held: the snapshot that it acts with.
+    """
+
+    def __init__(self, env: VecEnv, model: ActorCritic, program: Program, seed: int, clip_actions: bool) -> None:
+        self.env = env
+        self.slabs = [
+            Slab(program.horizon, env.num_envs, env.num_obs, env.num_actions, env.device)
+            for _ in range(program.num_slabs)
+        ]
+        self.policy = PolicyBuffer(model)
+        self.collector = Collector(env, model, self.policy, self.slabs, seed, clip_actions)
+        self.cut: Tuple[int, Dict[str, Any]] = (CALIBRATION, self.collector.state_dict())
+        self.picked: Optional[int] = None
+        self.held = CALIBRATION
+
+    @property
+    def rows(self) -> int:
+        """Rows of a slab."""
+        return self.slabs[0].horizon * self.env.num_envs
+
+
+def worker_key(seed: int, worker: int) -> int:
+    """The 64-bit key of a worker's random numbers: the run's seed (below 2^32) in the low half."""
+    return seed + (worker << 32)
+
+
 class Pipeline:
-    """Builds both streams around ``env`` and runs them.
+    """Builds all streams around ``envs`` and runs them.
 
     Args:
-        env: the environments that are trained in.
+        envs: the environments that are trained in, one shard per worker of ``program``.
         make_model: builds an actor-critic; called once per stream, the copies are made equal.
-        on_boundary: called by the learner stream after each update, at a point where a checkpoint is consistent.
+        program: the schedule.
+        on_boundary: called by the learner stream after each slab, at a point where a checkpoint is consistent.
     """
 
     def __init__(
         self,
-        env: VecEnv,
+        envs: Sequence[VecEnv],
         make_model: Callable[[], ActorCritic],
+        program: Program,
         settings: PipelineSettings,
         learner: LearnerSettings,
         on_boundary: Callable[[UpdateReport], None] = lambda report: None,
     ) -> None:
-        self.settings = s = settings
-        self.program = Program(s.horizon, learner.epochs, learner.minibatches, s.lag, s.num_updates)
-        self.slabs = [
-            Slab(s.horizon, env.num_envs, env.num_obs, env.num_actions, env.device)
-            for _ in range(self.program.num_slabs)
-        ]
-        trained, acting = make_model(), make_model()
-        acting.load_state_dict(trained.state_dict())
-        policy = PolicyBuffer(trained)
-        self.ring = SnapshotRing(policy, self.program.num_snapshots)
-        self.learner = Learner(trained, policy, self.slabs, learner)
-        self.collector = Collector(env, acting, PolicyBuffer(acting), self.slabs, s.seed, s.clip_actions)
-        self.ledger = Ledger(s.horizon * env.num_envs, s.lag)
-        self.env = env
+        self.program, self.settings = program, settings
+        trained = make_model()
+        self.workers: List[Worker] = []
+        for index, env in enumerate(envs):
+            acting = make_model()
+            acting.load_state_dict(trained.state_dict())
+            key = worker_key(settings.seed, index)
+            self.workers.append(Worker(env, acting, program, key, settings.clip_actions))
+        self.learner = Learner(trained, PolicyBuffer(trained), [w.slabs for w in self.workers], learner)
+        self.ring = SnapshotRing(self.learner.policy, program.num_snapshots)
+        self.ledger = Ledger([w.rows for w in self.workers], program.max_lag)
+        self.executor: Optional[Executor] = None
+        self._newest = CALIBRATION
         self._on_boundary = on_boundary
         self._lock = threading.Lock()
-        self._cut: Tuple[int, Dict[str, Any]] = (CALIBRATION, self.collector.state_dict())
-        self._lag = LagReport(0.0, 0, 0)
-        self._nan_rows = 0
+        self._facts = SlabFacts(0, 0, 0, 0, {})
+        self._lag = LagReport.of(0, self._facts)
         self._episodes: List[Tuple[float, int]] = []
-        self._skipped_updates = 0
-        self.executor: Optional[Executor] = None
+        self._skipped_updates = self._empty_slabs = 0
 
     def run(self, beat: Callable[[str], None] = lambda stream: None) -> None:
         """Run from where the pipeline stands to the last update, or until :meth:`stop`; then check the ledger.
@@ -104,106 +136,169 @@ class Pipeline:
         """
         self.executor = self._make_executor()
         self.executor.beat = beat
-        if self.program.first_update != CALIBRATION:
-            done, ready = self.program.first_update - 1, self.program.first_slab - 1
-            self.executor.mark(free=done, snapshot=done + 1, ready=ready, adopted=ready)
-        streams = {POLICY: self.program.policy_stream(), LEARNER: self.program.learner_stream()}
-        self.executor.run(streams)
+        self.executor.mark(**self.program.marks())
+        self.executor.run(self.program.streams())
         self.ledger.drop_all("shutdown")
         self.ledger.check()
 
     def stop(self) -> None:
-        """End both streams; called from ``on_boundary``."""
+        """End all streams; called from ``on_boundary``."""
         assert self.executor is not None
         self.executor.stop()
 
-    def _make_executor(self) -> Executor:
-        handlers: Dict[str, Handler] = {
-            "begin": self.ledger.begin,
-            "adopt": lambda slab, version: self.collector.adopt(self.ring, version),
-            "act": self.collector.step,
-            "bootstrap": self.collector.bootstrap,
+    def handlers(self) -> Dict[str, Handler]:
+        """The operations of the program by name."""
+        return {
+            "begin": lambda worker, slab: self.ledger.begin(slab, worker),
+            "adopt": self._adopt,
+            "pick": self._pick,
+            "copy": self._copy,
+            "act": lambda worker, slab, t: self.workers[worker].collector.act(slab, t),
+            "step": lambda worker, slab, t: self.workers[worker].collector.step(slab, t),
+            "bootstrap": lambda worker, slab: self.workers[worker].collector.bootstrap(slab),
             "cut": self._take_cut,
             "calibrate": self._calibrate,
             "load": self._load,
-            "proximal": lambda update: self.learner.proximal(),
+            "proximal": self.learner.proximal,
             "targets": self.learner.targets,
             "minibatch": self.learner.minibatch,
             "finish": self._finish,
-            "publish": lambda version: self.ring.publish(self.learner.policy, version),
+            "publish": self._publish,
             "boundary": self._boundary,
         }
-        s = self.settings
-        budgets = {POLICY: s.policy_threads, LEARNER: s.learner_threads}
-        if s.executor == "inline":
-            torch.set_num_threads(max(budgets.values()))
-            return InlineExecutor(handlers)
-        return ThreadExecutor(handlers, setup=lambda stream: torch.set_num_threads(budgets[stream]))
 
-    def _take_cut(self, next_slab: int) -> None:
+    def _make_executor(self) -> Executor:
+        s = self.settings
+        gates = {"unread": self._is_unread}
+        if s.executor == "inline":
+            torch.set_num_threads(max(s.policy_threads, s.learner_threads))
+            return InlineExecutor(self.handlers(), gates)
+
+        def set_budget(stream: str) -> None:
+            torch.set_num_threads(s.learner_threads if stream == LEARNER else s.policy_threads)
+
+        return ThreadExecutor(self.handlers(), gates, setup=set_budget)
+
+    # ------------------------------------------------------------------------------------------------ policy streams
+
+    def _adopt(self, worker: int, slab: int, snapshot: int) -> None:
+        self.ring.adopt(self.workers[worker].policy, self.program.slot(snapshot))
+        self.workers[worker].held = snapshot
+
+    def _pick(self, worker: int) -> None:
+        """Choose the newest snapshot, if newer than the one held; from now until it is copied it is being read."""
         with self._lock:
-            self.ledger.finish(next_slab - 1)
-            self._cut = (next_slab, self.collector.state_dict())
+            w = self.workers[worker]
+            w.picked = self._newest if self._newest > w.held else None
+
+    def _copy(self, worker: int) -> None:
+        w = self.workers[worker]
+        if w.picked is None:
+            return
+        self._adopt(worker, CALIBRATION, w.picked)
+        with self._lock:
+            w.picked = None
+
+    def _is_unread(self, snapshot: int) -> bool:
+        """Whether nobody is reading the slot that ``snapshot`` goes to. New readers go to the newest, another slot."""
+        slot = self.program.slot
+        with self._lock:
+            return all(w.picked is None or slot(w.picked) != slot(snapshot) for w in self.workers)
+
+    def _take_cut(self, worker: int, next_slab: int) -> None:
+        with self._lock:
+            self.ledger.finish(next_slab - 1, worker)
+            self.workers[worker].cut = (next_slab, self.workers[worker].collector.state_dict())
+
+    # ------------------------------------------------------------------------------------------------ learner stream
 
     def _calibrate(self, slab: int) -> None:
         self.learner.calibrate(slab)
         self.ledger.drop(slab, "calibration")
 
-    def _load(self, update: int) -> None:
-        facts = self.learner.slab(update).facts()
-        self._lag = self.ledger.train(update, update, facts)
-        self._nan_rows = facts.nan
-        self.learner.load(update, stale=self._lag.max > 0)
+    def _load(self, index: int) -> None:
+        """Apply the law: what is older than the limit is masked or dropped here, or an error where it cannot be."""
+        version, slabs = self.learner.version, self.learner.slabs_of(index)
+        if self.settings.on_excess == "mask":
+            for slab in slabs:
+                slab.mask_older(version - self.program.max_lag)
+        self._facts = SlabFacts.merge(slab.facts() for slab in slabs)
+        self._lag = LagReport.of(version, self._facts)
+        dropped = self.settings.on_excess == "drop" and self._lag.max > self.program.max_lag
+        if dropped:
+            self.ledger.drop(index, "stale")
+            self._lag = LagReport.of(version, SlabFacts(0, 0, 0, 0, {}))
+        else:
+            self._lag = self.ledger.train(index, version, self._facts)
+        empty = dropped or self._facts.live == 0
+        self._empty_slabs = self._empty_slabs + 1 if empty else 0
+        self.learner.load(index, stale=self._lag.max > 0, empty=empty)
 
-    def _finish(self, update: int) -> None:
-        self.learner.finish(update)
-        self._episodes = self.learner.slab(update).finished_episodes()
+    def _finish(self, index: int) -> None:
+        self.learner.finish(index)
+        self._episodes = [e for slab in self.learner.slabs_of(index) for e in slab.finished_episodes()]
 
-    def _boundary(self, update: int) -> None:
-        self.env.check()
+    def _publish(self, snapshot: int) -> None:
+        self.ring.publish(self.learner.policy, self.program.slot(snapshot))
+        self._newest = snapshot
+
+    def _boundary(self, index: int) -> None:
+        for worker in self.workers:
+            worker.env.check()
         metrics = self.learner.metrics()
         self._guard(metrics)
-        self._on_boundary(UpdateReport(update, self._lag, self._episodes, self._nan_rows, metrics))
+        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics))
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
-        """Stop a run that no longer learns: non-finite gradients throughout, or broken physics in many envs."""
+        """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""
         steps = self.program.epochs * self.program.minibatches
         self._skipped_updates = self._skipped_updates + 1 if metrics["loss/skipped_steps"] >= steps else 0
         if self._skipped_updates >= MAX_SKIPPED_UPDATES:
             raise TrainingDiverged(
                 f"all {steps} SGD steps of {MAX_SKIPPED_UPDATES} updates in a row were skipped, because the gradient "
-                "was not finite or no row was live. Resume from an earlier checkpoint with a smaller "
+                "was not finite. Resume from an earlier checkpoint with a smaller "
                 "train.params.config.learning_rate, or clip with train.params.config.truncate_grads=True"
             )
-        limit = self.settings.max_nan_fraction * self.ledger.rows_per_slab
-        if self._nan_rows > limit:
+        limit = self.settings.max_nan_fraction * self.ledger.rows
+        if self._facts.nan > limit:
             raise TrainingDiverged(
-                f"the physics of {self._nan_rows} of {self.ledger.rows_per_slab} rows became non-finite in one update, "
+                f"the physics of {self._facts.nan} of {self.ledger.rows} rows became non-finite in one update, "
                 f"where env.max_nan_fraction={self.settings.max_nan_fraction} allows {limit:.0f}. "
                 "Raise task.sim.substeps, check the model's masses and gains, or raise env.max_nan_fraction"
             )
+        if self._empty_slabs >= MAX_EMPTY_SLABS:
+            raise TrainingDiverged(
+                f"{MAX_EMPTY_SLABS} slabs in a row had no row to train on: {self.ledger.totals()}. "
+                "Raise schedule.max_policy_lag, lower schedule.max_lead_steps, or use schedule.on_excess=throttle"
+            )
+
+    # --------------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self, update: int) -> Dict[str, Any]:
         """Everything that decides the run after ``update``; call from ``on_boundary`` only.
 
-        The slab in flight is left out: it is collected again from the cut, with the same version and the same noise.
+        The slabs in flight are left out: they are collected again from the cuts, with the same noise.
         """
         with self._lock:
-            next_slab, cut = self._cut
-            ready = {i: self.learner.slab(i).state_dict() for i in range(update + 1, next_slab)}
+            cuts = [worker.cut for worker in self.workers]
             ledger = self.ledger.state_dict()
-        state = {"update": update, "next_slab": next_slab, "cut": cut, "ready": ready, "ledger": ledger}
-        return {**state, "ring": self.ring.bytes.clone(), "learner": self.learner.state_dict()}
+        ready = [
+            {i: worker.slabs[i % len(worker.slabs)].state_dict() for i in range(update + 1, next_slab)}
+            for worker, (next_slab, _) in zip(self.workers, cuts)
+        ]
+        state = {"update": update, "next_slabs": [i for i, _ in cuts], "cuts": [cut for _, cut in cuts], "ready": ready}
+        return {**state, "ledger": ledger, "ring": self.ring.bytes.clone(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where :meth:`state_dict` stood; call before :meth:`run`."""
-        first, next_slab = int(state["update"]) + 1, int(state["next_slab"])
-        self.program = self.program._replace(first_update=first, first_slab=next_slab)
+        first, next_slabs = int(state["update"]) + 1, tuple(int(i) for i in state["next_slabs"])
+        self.program = replace(self.program, first_update=first, first_slabs=next_slabs)
         self.learner.load_state_dict(state["learner"])
-        self.learner.policy.version.fill_(first)
         self.ring.bytes.copy_(state["ring"])
+        self._newest = self.program.newest_snapshot(first)
         self.ledger.load_state_dict(state["ledger"])
-        for index, slab in state["ready"].items():
-            self.learner.slab(int(index)).load_state_dict(slab)
-        self.collector.load_state_dict(state["cut"])
-        self._cut = (next_slab, self.collector.state_dict())
+        for worker, next_slab, cut, ready in zip(self.workers, next_slabs, state["cuts"], state["ready"]):
+            for index, slab in ready.items():
+                worker.slabs[int(index) % len(worker.slabs)].load_state_dict(slab)
+            worker.collector.load_state_dict(cut)
+            worker.cut = (next_slab, worker.collector.state_dict())

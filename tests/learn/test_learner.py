@@ -9,35 +9,44 @@ import torch
 from torch import Tensor
 
 from isaac_appo.policy.sampling import neglogp
-from isaac_appo.rollout.slab import DEAD, LIVE
+from isaac_appo.rollout.slab import DEAD, LIVE, Slab
 from isaac_appo.schedule.pipeline import Pipeline
+from isaac_appo.schedule.program import Lockstep
 from tests.helpers import cartpole_pipeline
 
 
 def collected(lag: int = 0, updates: int = 0, **changes: Any) -> Tuple[Pipeline, int]:
     """A pipeline that has trained ``updates`` times and has one more slab ready; returns its index."""
     pipeline = cartpole_pipeline(num_updates=updates, lag=lag, learner=changes)
+    assert isinstance(pipeline.program, Lockstep)
+    handlers = pipeline.handlers()
     if updates:
         pipeline.run()
     else:
         fill(pipeline, -1)
         pipeline.learner.calibrate(-1)
-        pipeline.ring.publish(pipeline.learner.policy, 0)
-    pipeline.collector.adopt(pipeline.ring, pipeline.program.version_of(updates))
+        handlers["publish"](0)
+    handlers["adopt"](0, updates, pipeline.program.snapshot_of(updates))
     fill(pipeline, updates)
     return pipeline, updates
 
 
 def fill(pipeline: Pipeline, slab: int) -> None:
-    for t in range(pipeline.settings.horizon):
-        pipeline.collector.step(slab, t)
-    pipeline.collector.bootstrap(slab)
+    collector = pipeline.workers[0].collector
+    for t in range(pipeline.program.horizon):
+        collector.act(slab, t)
+        collector.step(slab, t)
+    collector.bootstrap(slab)
+
+
+def slab_of(pipeline: Pipeline, index: int) -> Slab:
+    return pipeline.learner.slabs_of(index)[0]
 
 
 def prepare(pipeline: Pipeline, slab: int, stale: bool) -> None:
     learner = pipeline.learner
     learner.load(slab, stale)
-    learner.proximal()
+    learner.proximal(slab)
     learner.targets(slab)
 
 
@@ -67,21 +76,21 @@ def test_ratio_is_not_1_if_the_observation_statistics_moved() -> None:
 
 def test_values_of_fresh_data_are_the_stored_ones_and_of_stale_data_the_learners() -> None:
     pipeline, slab = collected(lag=1, updates=4)
-    assert pipeline.learner.slab(slab).version_TN.unique().tolist() == [3]
+    assert slab_of(pipeline, slab).version_TN.unique().tolist() == [3]
     learner, batch = pipeline.learner, pipeline.learner.batch
-    stored = learner.slab(slab).values_TN
+    stored = slab_of(pipeline, slab).values_TN
     learner.load(slab, True)
-    learner.proximal()
+    learner.proximal(slab)
     with torch.no_grad():
         output = learner.model(batch.obs)
         values = learner.model.value_mean_std.denormalize(output.value, torch.empty_like(output.value))
         boot = learner.model.value_mean_std.denormalize(learner.model(batch.boot_obs).value, torch.empty(32))
-    assert torch.allclose(learner._prox_values_TN[:-1], batch.time_major(values), atol=1e-6)
-    assert torch.allclose(learner._prox_values_TN[-1], boot, atol=1e-6)
-    assert not torch.allclose(learner._prox_values_TN, stored, atol=1e-3)
+    assert torch.allclose(learner._values_TN[:-1], batch.time_major(values), atol=1e-6)
+    assert torch.allclose(learner._values_TN[-1], boot, atol=1e-6)
+    assert not torch.allclose(learner._values_TN, stored, atol=1e-3)
     assert (log_ratio(pipeline).exp() - 1).abs().max() <= 1e-5  # anchored at the proximal policy
     learner.targets(slab)
-    normalized = learner.model.value_mean_std.normalize(learner._prox_values_TN[:-1], torch.empty(8, 32))
+    normalized = learner.model.value_mean_std.normalize(learner._values_TN[:-1], torch.empty(8, 32))
     assert torch.equal(batch.time_major(batch.values), normalized)
     w = (batch.behaviour_neglogp - batch.prox_neglogp).exp()
     assert torch.allclose(batch.weight, w.clamp(max=2.0), atol=1e-6) and (w - 1).abs().max() > 1e-3
@@ -102,14 +111,14 @@ def test_the_behaviour_anchor_has_weight_1_and_the_behaviours_price() -> None:
 def test_minibatches_are_contiguous_blocks_of_envs() -> None:
     pipeline, slab = collected()
     pipeline.learner.load(slab, False)
-    actions = pipeline.learner.slab(slab).actions_TNA
+    actions = slab_of(pipeline, slab).actions_TNA
     first = pipeline.learner._minibatches[0].actions_MA
     assert torch.equal(first, actions.transpose(0, 1)[:8].reshape(64, -1))
 
 
 def test_advantages_are_standardised_over_live_rows_and_dead_rows_are_masked() -> None:
     pipeline, slab = collected(updates=4)
-    source = pipeline.learner.slab(slab)
+    source = slab_of(pipeline, slab)
     prepare(pipeline, slab, stale=False)
     batch = pipeline.learner.batch
     live = batch.mask > 0
@@ -122,7 +131,7 @@ def test_advantages_are_standardised_over_live_rows_and_dead_rows_are_masked() -
 def test_dead_and_padding_rows_do_not_reach_a_gradient() -> None:
     def trained(spoil: bool, **changes: Any) -> Tensor:
         pipeline, slab = collected(updates=3, **changes)
-        source = pipeline.learner.slab(slab)
+        source = slab_of(pipeline, slab)
         if spoil:
             dead = source.status_TN == DEAD
             assert dead.any()
@@ -142,7 +151,7 @@ def test_dead_and_padding_rows_do_not_reach_a_gradient() -> None:
 def test_statistics_take_live_rows_only_and_after_the_update() -> None:
     pipeline, slab = collected()
     learner = pipeline.learner
-    live = learner.slab(slab).facts().live
+    live = slab_of(pipeline, slab).facts().live
     before = float(learner.model.running_mean_std.count)
     prepare(pipeline, slab, stale=False)
     for epoch in range(2):
@@ -157,13 +166,26 @@ def test_statistics_take_live_rows_only_and_after_the_update() -> None:
 def test_an_update_without_live_rows_leaves_the_weights_alone() -> None:
     pipeline, slab = collected(updates=2)
     learner = pipeline.learner
-    learner.slab(slab).status_TN.fill_(DEAD)
+    slab_of(pipeline, slab).status_TN.fill_(DEAD)
     before = learner.policy.parameters.clone()
     prepare(pipeline, slab, stale=False)
     for m in range(4):
         learner.minibatch(slab, 0, m)
     assert torch.equal(learner.policy.parameters, before)
     assert learner.metrics()["loss/skipped_steps"] == 4.0
+
+
+def test_an_empty_slab_makes_no_version_and_moves_nothing() -> None:
+    pipeline, slab = collected(updates=2)
+    learner = pipeline.learner
+    before, rate = learner.policy.bytes.clone(), learner.learning_rate.value.clone()
+    learner.load(slab, stale=False, empty=True)
+    learner.proximal(slab)
+    learner.targets(slab)
+    learner.minibatch(slab, 0, 0)
+    learner.finish(slab)
+    assert torch.equal(learner.policy.bytes, before) and torch.equal(learner.learning_rate.value, rate)
+    assert learner.version == 2
 
 
 def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> None:
@@ -184,7 +206,7 @@ def test_padding_stays_masked_when_a_shuffled_batch_is_loaded_again() -> None:
     pipeline, slab = collected(shuffle=True, minibatch_size=100, minibatches=3)
     for _ in range(2):
         prepare(pipeline, slab, stale=False)
-        assert float(pipeline.learner.batch.mask.sum()) == pipeline.learner.slab(slab).facts().live
+        assert float(pipeline.learner.batch.mask.sum()) == slab_of(pipeline, slab).facts().live
         pipeline.learner.minibatch(slab, 0, 0)
 
 

@@ -23,6 +23,7 @@ def collector(ends: Dict[Tuple[int, int], str], seed: int = 1, slabs: int = 1) -
 
 def fill(c: Collector, slab: int = 0) -> Slab:
     for t in range(HORIZON):
+        c.act(slab, t)
         c.step(slab, t)
     c.bootstrap(slab)
     return c.slabs[slab % len(c.slabs)]
@@ -60,9 +61,10 @@ def test_every_row_carries_the_version_it_was_acted_with() -> None:
     learner = make_model(3, 2, seed=9)
     published = PolicyBuffer(learner)
     ring = SnapshotRing(published, 2)
-    ring.publish(published, 4)
+    published.version.fill_(4)
+    ring.publish(published, 0)
     assert fill(c, 0).version_TN.unique().tolist() == [-1]
-    c.adopt(ring, 4)
+    ring.adopt(c.policy, 0)
     assert fill(c, 1).version_TN.unique().tolist() == [4]
     assert c.slabs[0].version_TN.unique().tolist() == [-1]
     assert torch.equal(c.model.a2c_network.mu.weight, learner.a2c_network.mu.weight)

@@ -23,11 +23,11 @@ def test_lag_0_is_sync_on_any_executor() -> None:
     assert not torch.equal(weights(run(lag=1, executor="inline")), reference)
 
 
-@pytest.mark.parametrize("lag", [1, 2])
-def test_lockstep_is_the_same_on_inline_and_threads_with_random_sleeps(lag: int) -> None:
-    reference = weights(run(lag=lag, executor="inline", num_updates=20))
+@pytest.mark.parametrize(("lag", "workers"), [(1, 1), (2, 1), (1, 2)])
+def test_lockstep_is_the_same_on_inline_and_threads_with_random_sleeps(lag: int, workers: int) -> None:
+    reference = weights(run(lag=lag, executor="inline", num_updates=20, num_workers=workers))
     for sleep_seed in (1, 2):
-        threaded = cartpole_pipeline(lag=lag, executor="threads", num_updates=20)
+        threaded = cartpole_pipeline(lag=lag, executor="threads", num_updates=20, num_workers=workers)
         with_random_sleeps(threaded, sleep_seed)
         threaded.run()
         assert torch.equal(weights(threaded), reference)
@@ -49,18 +49,18 @@ def test_settings_change_nothing_at_lag_0_and_something_at_lag_1(advantage: str,
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads"])
-@pytest.mark.parametrize("lag", [0, 1, 2])
-def test_10_updates_equal_5_and_resume_and_5(lag: int, executor: str) -> None:
-    straight = run(lag=lag, executor=executor)
+@pytest.mark.parametrize(("lag", "workers"), [(0, 1), (1, 1), (2, 1), (1, 3)])
+def test_10_updates_equal_5_and_resume_and_5(lag: int, workers: int, executor: str) -> None:
+    straight = run(lag=lag, executor=executor, num_workers=workers)
     saved: List[Dict[str, Any]] = []
 
     def save(report: Any) -> None:
         if report.update == 4:
             saved.append(first.state_dict(report.update))
 
-    first = cartpole_pipeline(save, lag=lag, executor=executor)
+    first = cartpole_pipeline(save, lag=lag, executor=executor, num_workers=workers)
     first.run()
-    resumed = cartpole_pipeline(lag=lag, executor=executor)
+    resumed = cartpole_pipeline(lag=lag, executor=executor, num_workers=workers)
     resumed.load_state_dict(saved[0])
     resumed.run()
     assert torch.equal(weights(resumed), weights(straight))
@@ -70,7 +70,8 @@ def test_10_updates_equal_5_and_resume_and_5(lag: int, executor: str) -> None:
         assert torch.equal(tensor, theirs["model"][name]), name
     for i, entry in ours["optimizer"]["state"].items():
         assert all(torch.equal(entry[k], theirs["optimizer"]["state"][i][k]) for k in entry)
-    assert resumed.collector.global_step == straight.collector.global_step
+    for ours_w, theirs_w in zip(resumed.workers, straight.workers):
+        assert ours_w.collector.global_step == theirs_w.collector.global_step
     assert resumed.ledger.totals() == straight.ledger.totals()
 
 

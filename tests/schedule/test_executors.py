@@ -13,10 +13,16 @@ import pytest
 from isaac_appo.schedule.executors.base import Executor, ScheduleError
 from isaac_appo.schedule.executors.inline import InlineExecutor
 from isaac_appo.schedule.executors.threads import ThreadExecutor
-from isaac_appo.schedule.program import CALIBRATION, Op, Program, Record, Wait
+from isaac_appo.schedule.program import CALIBRATION, Gate, Lockstep, Op, Program, Record, Wait
 
-OPERATIONS = ("begin", "adopt", "act", "bootstrap", "cut", "calibrate", "load", "proximal", "targets", "minibatch")
-OPERATIONS += ("finish", "publish", "boundary")
+OPERATIONS = ("begin", "adopt", "act", "step", "bootstrap", "cut", "calibrate", "load", "proximal", "targets")
+OPERATIONS += ("minibatch", "finish", "publish", "boundary")
+
+
+def lockstep(horizon: int, epochs: int, minibatches: int, lag: int, num_updates: int, **more: Any) -> Program:
+    return Lockstep(horizon, epochs, minibatches, num_updates, lag=lag, **more)
+
+
 BOTH = pytest.mark.parametrize("make", [InlineExecutor, ThreadExecutor])
 
 
@@ -44,60 +50,56 @@ class Recorder:
         return self.log.index((name, args))
 
 
-def streams(program: Program) -> Dict[str, Any]:
-    return {"policy": program.policy_stream(), "learner": program.learner_stream()}
-
-
 @BOTH
 @pytest.mark.parametrize("lag", [0, 1, 2, 3])
 def test_order_of_operations(make: Type[Executor], lag: int) -> None:
-    program = Program(horizon=2, epochs=1, minibatches=2, lag=lag, num_updates=7)
+    program = lockstep(horizon=2, epochs=1, minibatches=2, lag=lag, num_updates=7)
     recorder = Recorder()
-    make(recorder.handlers()).run(streams(program))
+    make(recorder.handlers()).run(program.streams())
     at = recorder.at
-    assert at("calibrate", CALIBRATION) > at("bootstrap", CALIBRATION)
+    assert at("calibrate", CALIBRATION) > at("bootstrap", 0, CALIBRATION)
     for u in range(7):
         version = max(0, u - lag)
-        assert at("adopt", u, version) > at("publish", version)
-        assert at("load", u) > at("bootstrap", u)
-        assert at("load", u) > at("cut", u + 1)
+        assert at("adopt", 0, u, version) > at("publish", version)
+        assert at("load", u) > at("bootstrap", 0, u)
+        assert at("load", u) > at("cut", 0, u + 1)
         if u > lag:  # the slab's memory is reused only after it was trained on
-            assert at("begin", u) > at("publish", u - lag)
+            assert at("begin", 0, u) > at("publish", u - lag)
         if u + 1 >= program.num_snapshots:  # a slot is overwritten only after its last reader has adopted it
             overwritten = u + 1 - program.num_snapshots
-            assert at("publish", u + 1) > at("adopt", overwritten + lag, overwritten)
-    assert len(recorder.log) == sum(1 for s in streams(program).values() for step in s if isinstance(step, Op))
+            assert at("publish", u + 1) > at("adopt", 0, overwritten + lag, overwritten)
+    assert len(recorder.log) == sum(1 for s in program.streams().values() for step in s if isinstance(step, Op))
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_a_snapshot_slot_waits_for_its_last_reader(lag: int) -> None:
-    program = Program(2, 1, 2, lag, 20)
+    program = Lockstep(2, 1, 2, 20, lag=lag)
     readers: Dict[int, int] = {}
-    for step in program.policy_stream():
+    for step in program.policy_stream(0):
         if isinstance(step, Op) and step.name == "adopt":
-            readers[step.args[1]] = step.args[0]
+            readers[step.args[2]] = step.args[1]
     for update in range(program.num_snapshots, 15):
         steps = program.learner_steps(update)
         overwritten = update + 1 - program.num_snapshots
-        wait = steps.index(Wait("adopted", readers[overwritten]))
+        wait = steps.index(Wait("adopted/0", readers[overwritten]))
         assert wait < steps.index(Op("publish", (update + 1,)))
 
 
 @pytest.mark.parametrize(("lag", "overlaps"), [(0, False), (1, True)])
 def test_streams_overlap_at_lag_1_and_not_at_lag_0(lag: int, overlaps: bool) -> None:
-    program = Program(horizon=1, epochs=1, minibatches=1, lag=lag, num_updates=30)
+    program = lockstep(horizon=1, epochs=1, minibatches=1, lag=lag, num_updates=30)
     ends: List[float] = []
     recorder = Recorder(
-        act=lambda slab, t: time.sleep(0.04),
+        act=lambda worker, slab, t: time.sleep(0.04),
         minibatch=lambda u, e, m: time.sleep(0.03),
         boundary=lambda u: ends.append(time.perf_counter()),
     )
     executor = ThreadExecutor(recorder.handlers())
-    executor.run(streams(program))
+    executor.run(program.streams())
     # stages of 40 and 30 ms: an iteration takes the longer one, or both; the room between is for a busy machine
     per_iteration = statistics.median(later - earlier for earlier, later in zip(ends[5:], ends[6:]))
     assert 0.039 <= per_iteration <= 0.055 if overlaps else per_iteration >= 0.069
-    assert executor.busy_s["policy"] >= 31 * 0.04
+    assert executor.busy_s["policy/0"] >= 31 * 0.04
 
 
 @BOTH
@@ -108,7 +110,7 @@ def test_an_exception_in_a_stream_is_the_callers_with_its_traceback(make: Type[E
     executor = make(Recorder(minibatch=explode).handlers())
     started = time.perf_counter()
     with pytest.raises(ZeroDivisionError, match="in the learner") as caught:
-        executor.run(streams(Program(4, 1, 2, 1, 50)))
+        executor.run(lockstep(4, 1, 2, 1, 50).streams())
     assert time.perf_counter() - started < 5.0
     assert "explode" in "".join(traceback.format_tb(caught.value.__traceback__))
     assert not [t for t in threading.enumerate() if t.name.startswith("stream-")]
@@ -119,8 +121,8 @@ def test_stop_ends_both_streams_within_a_step(make: Type[Executor]) -> None:
     executor: Executor
     recorder = Recorder(boundary=lambda update: executor.stop() if update == 3 else None)
     executor = make(recorder.handlers())
-    executor.run(streams(Program(2, 1, 2, 1, 1000)))
-    assert recorder.log[-1][0] in ("boundary", "act", "begin", "bootstrap", "cut", "adopt")
+    executor.run(lockstep(2, 1, 2, 1, 1000).streams())
+    assert recorder.log[-1][0] in ("boundary", "act", "step", "begin", "bootstrap", "cut", "adopt")
     assert ("boundary", (3,)) in recorder.log and ("load", (4,)) not in recorder.log
 
 
@@ -133,6 +135,16 @@ def test_inline_finds_a_deadlock() -> None:
 
 
 @BOTH
+def test_a_gate_opens_when_its_condition_holds_and_is_asked_at_each_record(make: Type[Executor]) -> None:
+    ran: List[str] = []
+    handlers = {"close": lambda: ran.append("close"), "after": lambda: ran.append("after")}
+    executor = make(handlers, gates={"closed": lambda count: len(ran) >= count})
+    gated = iter([Gate("closed", (2,)), Op("after")])
+    executor.run({"a": gated, "b": iter([Op("close"), Record("x", 0), Op("close"), Record("x", 1)])})
+    assert ran == ["close", "close", "after"]
+
+
+@BOTH
 def test_an_event_that_goes_back_is_a_defect(make: Type[Executor]) -> None:
     executor = make(Recorder().handlers())
     with pytest.raises(ScheduleError, match="event ready was recorded as 1 after 1"):
@@ -141,20 +153,19 @@ def test_an_event_that_goes_back_is_a_defect(make: Type[Executor]) -> None:
 
 @BOTH
 def test_a_resumed_program_starts_where_it_is_told(make: Type[Executor]) -> None:
-    program = Program(2, 1, 1, 1, 6, first_slab=5, first_update=4)  # slab 4 is ready, slab 5 was in flight
+    program = lockstep(2, 1, 1, 1, 6, first_slabs=(5,), first_update=4)  # slab 4 is ready, slab 5 was in flight
     recorder = Recorder()
     executor = make(recorder.handlers())
-    executor.mark(free=3, snapshot=4, ready=4, adopted=4)
-    executor.run(streams(program))
+    executor.mark(**program.marks())
+    executor.run(program.streams())
     assert [args for name, args in recorder.log if name == "load"] == [(4,), (5,)]
-    assert ("adopt", (5, 4)) in recorder.log and ("adopt", (4, 3)) not in recorder.log
+    assert ("adopt", (0, 5, 4)) in recorder.log and ("adopt", (0, 4, 3)) not in recorder.log
 
 
 def test_streams_beat_while_they_work_and_while_they_wait() -> None:
-    beats: Dict[str, int] = {"policy": 0, "learner": 0}
-    executor = ThreadExecutor(Recorder(act=lambda slab, t: time.sleep(1.2)).handlers())
+    beats: Dict[str, int] = {"policy/0": 0, "learner": 0}
+    executor = ThreadExecutor(Recorder(act=lambda worker, slab, t: time.sleep(1.2)).handlers())
     executor.beat = lambda stream: beats.__setitem__(stream, beats[stream] + 1)
-    executor.run(streams(Program(1, 1, 1, 1, 0)))
-    assert (
-        beats["policy"] == 4 and beats["learner"] >= 4
-    )  # begin, act, bootstrap, cut; two polls of 0.5 s, two operations
+    executor.run(lockstep(1, 1, 1, 1, 0).streams())
+    # begin, act, step, bootstrap, cut; for the learner two polls of 0.5 s and two operations
+    assert beats["policy/0"] == 5 and beats["learner"] >= 4

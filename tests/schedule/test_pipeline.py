@@ -51,10 +51,10 @@ def test_broken_physics_in_too_many_envs_stops_the_run() -> None:
     pipeline = cartpole_pipeline(executor="threads", max_nan_fraction=0.05)
     finish = pipeline._take_cut
 
-    def breaking(next_slab: int) -> None:
+    def breaking(worker: int, next_slab: int) -> None:
         if next_slab == 3:
-            pipeline.learner.slab(2).status_TN[:, :4] = NAN
-        finish(next_slab)
+            pipeline.learner.slabs_of(2)[0].status_TN[:, :4] = NAN
+        finish(worker, next_slab)
 
     pipeline._take_cut = breaking  # type: ignore[method-assign]
     with pytest.raises(TrainingDiverged, match=r"32 of 256 rows .* allows 13\. Raise task.sim.substeps"):
@@ -80,15 +80,11 @@ def test_tensors_keep_their_places() -> None:
     pipeline = cartpole_pipeline(executor="threads", num_updates=6)
 
     def places() -> List[int]:
-        slabs = [t.data_ptr() for slab in pipeline.slabs for t in slab.tensors().values()]
-        models = [
-            t.data_ptr() for m in (pipeline.learner.model, pipeline.collector.model) for t in m.state_dict().values()
-        ]
-        return [
-            *slabs,
-            *models,
-            *(p.grad.data_ptr() for p in pipeline.learner.model.parameters() if p.grad is not None),
-        ]
+        slabs = [t.data_ptr() for w in pipeline.workers for slab in w.slabs for t in slab.tensors().values()]
+        models = (pipeline.learner.model, pipeline.workers[0].collector.model)
+        states = [t.data_ptr() for model in models for t in model.state_dict().values()]
+        gradients = [p.grad.data_ptr() for p in pipeline.learner.model.parameters() if p.grad is not None]
+        return [*slabs, *states, *gradients]
 
     before = places()
     pipeline.run()

@@ -1,43 +1,54 @@
-"""What every executor shares: events, handlers, idle time and the stop flag."""
+"""What every executor shares: events, handlers, gates, the clock of each stream and the stop flag."""
 
 from __future__ import annotations
 
 import abc
 import time
-from typing import Callable, Dict, Iterator, Mapping
+from typing import Callable, Dict, Iterator, Mapping, Optional, Union
 
-from isaac_appo.schedule.program import Op, Record, Step, Wait
+from isaac_appo.schedule.program import Gate, Op, Record, Step, Wait
 
 Handler = Callable[..., None]
+Condition = Callable[..., bool]
 
 
 class ScheduleError(RuntimeError):
-    """The streams wait for each other and nothing can run."""
+    """The streams wait for each other and nothing can run, or an event went backwards."""
 
 
 class Executor(abc.ABC):
     """Interprets the streams of a program.
 
+    Args:
+        handlers: operations by name.
+        gates: conditions by name; they must be cheap and must not block.
+
     Attributes:
+        recorded: the newest index of each event.
         busy_s: seconds spent so far in handlers, by stream; the rest of the wall clock a stream was idle.
         op_s: seconds spent so far in handlers, by operation.
+        wait_s: seconds spent so far waiting, by ``"stream event"``.
         beat: called with the name of a stream that is alive, before each operation and while it waits.
     """
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, handlers: Mapping[str, Handler], gates: Optional[Mapping[str, Condition]] = None) -> None:
         self.handlers = dict(handlers)
+        self.gates = dict(gates or {})
         self.recorded: Dict[str, int] = {}
         self.busy_s: Dict[str, float] = {}
         self.op_s: Dict[str, float] = dict.fromkeys(handlers, 0.0)
+        self.wait_s: Dict[str, float] = {}
         self.beat: Callable[[str], None] = lambda stream: None
 
     def mark(self, **recorded: int) -> None:
         """State what had been recorded before this process began (a resumed run)."""
         self.recorded.update(recorded)
 
-    def is_set(self, wait: Wait) -> bool:
-        """Whether the event that ``wait`` names has come."""
-        return self.recorded.get(wait.event, wait.at - 1) >= wait.at
+    def is_open(self, step: Union[Wait, Gate]) -> bool:
+        """Whether what ``step`` waits for has come."""
+        if isinstance(step, Gate):
+            return self.gates[step.name](*step.args)
+        return self.recorded.get(step.event, step.at - 1) >= step.at
 
     def record(self, record: Record) -> None:
         """Record an event. Its index may only grow: a step back would release nobody and hide a defect."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, Mapping
+from typing import Dict, Iterator, Mapping, Optional
 
-from isaac_appo.schedule.executors.base import Executor, Handler, ScheduleError
-from isaac_appo.schedule.program import Op, Step, Wait
+from isaac_appo.schedule.executors.base import Condition, Executor, Handler, ScheduleError
+from isaac_appo.schedule.program import Op, Record, Step
 
 
 class InlineExecutor(Executor):
     """Deterministic by construction, in wall order too: for debugging, for ``sync``, and to compare others with."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        super().__init__(handlers)
+    def __init__(self, handlers: Mapping[str, Handler], gates: Optional[Mapping[str, Condition]] = None) -> None:
+        super().__init__(handlers, gates)
         self._stopped = False
 
     def run(self, streams: Mapping[str, Iterator[Step]]) -> None:
@@ -40,10 +40,9 @@ class InlineExecutor(Executor):
             del active[name]
         elif isinstance(step, Op):
             self.call(name, step)
-        elif isinstance(step, Wait):
-            if not self.is_set(step):
-                pending[name] = step
-                return False
-        else:
+        elif isinstance(step, Record):
             self.record(step)
+        elif not self.is_open(step):
+            pending[name] = step
+            return False
         return True

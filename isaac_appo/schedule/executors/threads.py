@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Iterator, List, Mapping, Optional, Tuple
+from typing import Callable, Iterator, List, Mapping, Optional, Tuple, Union
 
-from isaac_appo.schedule.executors.base import Executor, Handler, ScheduleError
-from isaac_appo.schedule.program import Op, Record, Step, Wait
+from isaac_appo.schedule.executors.base import Condition, Executor, Handler, ScheduleError
+from isaac_appo.schedule.program import Gate, Op, Record, Step, Wait
 
 POLL_S = 0.5
 """Longest time that a waiting stream goes without looking at the stop flag."""
@@ -19,16 +19,17 @@ class ThreadExecutor(Executor):
     """Runs each stream in a thread of its own and re-raises the first exception of any, original traceback included.
 
     Args:
-        handlers: operations by name.
+        handlers, gates: see :class:`Executor`; gates are asked under the lock that records take.
         setup: called in each thread, with the stream's name, before its first step (thread budgets).
     """
 
     def __init__(
         self,
         handlers: Mapping[str, Handler],
+        gates: Optional[Mapping[str, Condition]] = None,
         setup: Callable[[str], None] = lambda stream: None,
     ) -> None:
-        super().__init__(handlers)
+        super().__init__(handlers, gates)
         self._setup = setup
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -90,11 +91,16 @@ class ThreadExecutor(Executor):
         else:
             self._block(name, step)
 
-    def _block(self, name: str, wait: Wait) -> None:
+    def _block(self, name: str, step: Union[Wait, Gate]) -> None:
+        started = time.perf_counter()
         with self._changed:
-            while not self.is_set(wait) and not self._stopping.is_set():
+            if self.is_open(step):
+                return
+            while not self.is_open(step) and not self._stopping.is_set():
                 self.beat(name)
                 self._changed.wait(POLL_S)
+        key = f"{name} {step.event if isinstance(step, Wait) else step.name}"
+        self.wait_s[key] = self.wait_s.get(key, 0.0) + time.perf_counter() - started
 
     @property
     def failed_stream(self) -> Optional[str]:

@@ -1,0 +1,184 @@
+"""What a run knows about itself: episodes, lag, rows and time, as one row of metrics per update."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Deque, Dict, List, Sequence, Tuple
+
+from isaac_appo.config import RunConfig
+from isaac_appo.schedule.executors.base import Executor
+from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
+from isaac_appo.schedule.program import LEARNER
+
+POLICY = "policy"
+HIDDEN_WORTH_ITS_LAG = 0.1
+"""Below this hidden fraction a run is told to use ``schedule=sync`` (what ``schedule.fallback=warn`` means)."""
+IDLE_WORTH_A_WORD = 0.25
+"""Above this idle fraction a stream is named in the summary, with the knob to turn."""
+
+
+class Meter:
+    """Turns the reports of a pipeline into metrics; its episode window is part of a checkpoint."""
+
+    def __init__(self, config: RunConfig, pipeline: Pipeline) -> None:
+        self.config, self.pipeline = config, pipeline
+        self.episodes: Deque[Tuple[float, int]] = deque(maxlen=config.ppo.games_to_track)
+        self.seconds = 0.0
+        self._started = self._last = time.perf_counter()
+        self._clock: Dict[str, float] = {}
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean return of the last ``games_to_track`` finished episodes; NaN before the first."""
+        return _mean([episode[0] for episode in self.episodes])
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of those episodes."""
+        return _mean([episode[1] for episode in self.episodes])
+
+    def start(self) -> None:
+        """Start the clock of this process."""
+        self._started = self._last = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self.seconds = time.perf_counter() - self._started
+
+    def row(self, report: UpdateReport) -> Dict[str, float]:
+        """The metrics of one update."""
+        self.episodes.extend(report.episodes)
+        ledger = self.pipeline.ledger.totals()
+        return {
+            **report.metrics,
+            **self._rewards(),
+            **self._lag(report),
+            "info/epochs": report.update + 1,
+            "info/e_clip": self.config.ppo.e_clip,
+            "info/lr_mul": 1.0,
+            "nan_envs": report.nan_rows,
+            **{"ledger/" + name: rows for name, rows in ledger.items()},
+            **self._performance(),
+        }
+
+    def _rewards(self) -> Dict[str, float]:
+        if not self.episodes:
+            return {}
+        scale, shift = self.config.ppo.reward_shaper.scale_value, self.config.ppo.reward_shaper.shift_value
+        return {
+            "rewards/step": self.mean_reward,
+            "episode_lengths/step": self.mean_length,
+            "shaped_rewards/step": (self.mean_reward + shift * self.mean_length) * scale,
+        }
+
+    def _lag(self, report: UpdateReport) -> Dict[str, float]:
+        lag = report.lag
+        sgd_steps = self.pipeline.program.epochs * self.pipeline.program.minibatches
+        return {
+            "lag/mean": lag.mean,
+            "lag/max": lag.max,
+            "lag/sgd_steps": lag.mean * sgd_steps,
+            **{f"lag/rows_at_{updates}": rows for updates, rows in lag.histogram.items()},
+            "train/version_diff_avg": lag.mean * sgd_steps,
+            "train/version_diff_min": lag.min * sgd_steps,
+            "train/version_diff_max": lag.max * sgd_steps,
+        }
+
+    def _performance(self) -> Dict[str, float]:
+        executor = self.pipeline.executor
+        assert executor is not None
+        now = time.perf_counter()
+        wall, self._last = max(now - self._last, 1e-9), now
+        clock = self._read_clock(executor)
+        spent = {name: value - self._clock.get(name, 0.0) for name, value in clock.items()}
+        self._clock = clock
+        rows = self.pipeline.ledger.rows
+        return {
+            "performance/step_time": spent["env"],
+            "performance/step_inference_time": spent["collect"],
+            "performance/rl_update_time": spent[LEARNER],
+            "performance/step_fps": _rate(rows, spent["env"]),
+            "performance/step_inference_fps": _rate(rows, spent["collect"]),
+            "performance/step_inference_rl_update_fps": rows / wall,
+            "perf/_fps": rows / wall,
+            "idle/policy": _idle(spent[POLICY], wall),
+            "idle/learner": _idle(spent[LEARNER], wall),
+            **{name: value for name, value in spent.items() if name.startswith("wait/")},
+        }
+
+    def _read_clock(self, executor: Executor) -> Dict[str, float]:
+        """Seconds so far; those of the workers are means, except waits, which are sums."""
+        workers = self.pipeline.workers
+        clock = {
+            POLICY: policy_seconds(executor),
+            LEARNER: executor.busy_s[LEARNER],
+            "collect": (executor.op_s["act"] + executor.op_s["step"]) / len(workers),
+            "env": sum(w.collector.env_s for w in workers) / len(workers),
+            "wait/policy_for_slab_or_lead": 0.0,
+            "wait/policy_for_version": 0.0,
+            "wait/learner_for_slab": 0.0,
+        }
+        names = {"free": "wait/policy_for_slab_or_lead", "snapshot": "wait/policy_for_version"}
+        for key, seconds in list(executor.wait_s.items()):
+            stream, event = key.split(" ")
+            name = "wait/learner_for_slab" if stream == LEARNER else names.get(event)
+            if name is not None:
+                clock[name] += seconds
+        return clock
+
+    def overlap(self) -> str:
+        """How long each stream worked in this process, how much of that overlapped, and what to do if it did not."""
+        executor = self.pipeline.executor
+        if executor is None:
+            return "nothing ran"
+        policy, learner, wall = policy_seconds(executor), executor.busy_s[LEARNER], max(self.seconds, 1e-9)
+        hidden = (policy + learner - wall) / max(min(policy, learner), 1e-9)
+        text = f"policy stream busy {policy:.1f} s, learner stream busy {learner:.1f} s, of {wall:.1f} s"
+        if self.pipeline.program.max_lag == 0:
+            return text + " (they take turns at lag 0)"
+        text += f"; {100 * min(1.0, max(0.0, hidden)):.0f} % of the shorter one was hidden behind the longer"
+        if hidden < HIDDEN_WORTH_ITS_LAG:
+            return text + ". Overlap does not pay here: schedule=sync is as fast and trains on fresher data"
+        return text + _advice(_idle(policy, wall), _idle(learner, wall))
+
+    def state_dict(self) -> List[List[Any]]:
+        """The episode window."""
+        return [list(episode) for episode in self.episodes]
+
+    def load_state_dict(self, state: Sequence[Sequence[Any]]) -> None:
+        """Continue with a saved window."""
+        self.episodes.extend((float(total), int(length)) for total, length in state)
+
+
+def policy_seconds(executor: Executor) -> float:
+    """Seconds that a policy stream worked, on average over the workers."""
+    seconds = [busy for stream, busy in executor.busy_s.items() if stream != LEARNER]
+    return sum(seconds) / len(seconds)
+
+
+def _advice(policy_idle: float, learner_idle: float) -> str:
+    if policy_idle >= max(IDLE_WORTH_A_WORD, learner_idle):
+        return (
+            f". The policy stream idled {100 * policy_idle:.0f} %, waiting for the learner: fewer mini_epochs, a "
+            "larger minibatch_size or more schedule.learner_threads would use it"
+        )
+    if learner_idle >= IDLE_WORTH_A_WORD:
+        return (
+            f". The learner stream idled {100 * learner_idle:.0f} %, waiting for samples: more "
+            "schedule.policy_threads, or more mini_epochs, would use it"
+        )
+    return ""
+
+
+def _mean(values: List[Any]) -> float:
+    return float(sum(values) / len(values)) if values else float("nan")
+
+
+def _rate(rows: int, seconds: float) -> float:
+    """Rows per second; NaN where the policy stream had already ended."""
+    return rows / seconds if seconds > 0 else float("nan")
+
+
+def _idle(busy: float, wall: float) -> float:
+    return min(1.0, max(0.0, 1.0 - busy / wall))

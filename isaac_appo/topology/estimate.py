@@ -1,0 +1,88 @@
+"""What a topology produces, how hard that presses on policy lag, and the lag that a schedule of ours will show."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple, Optional
+
+from isaac_appo.config.schema import RunConfig
+from isaac_appo.schedule.throttle import lag_within
+
+
+class Topology(NamedTuple):
+    """The numbers of a design."""
+
+    rollout_workers: int
+    policy_workers: int
+    learners: int
+    envs_per_worker: int
+    trajectory_length: int
+    learner_batch_size: int
+
+    def produced_samples(self) -> int:
+        """Samples of one rollout iteration of all workers."""
+        return self.rollout_workers * self.envs_per_worker * self.trajectory_length
+
+    def lag_pressure(self) -> float:
+        """``max(0, produced / batch - 1)``: batches by which an iteration outruns one update."""
+        return max(0.0, self.produced_samples() / self.learner_batch_size - 1)
+
+
+class LagPrediction(NamedTuple):
+    """Lag of the rows that a run trains on, in updates.
+
+    Attributes:
+        low, high: range in steady state, once update ``high`` is reached.
+        mean: mean in steady state; ``None`` where threads decide it.
+        sgd_steps: SGD steps of an update, so ``lag * sgd_steps`` is the lag in SGD steps.
+        collected: highest lag of a row that is collected; what is above ``high`` is masked or dropped.
+        law: why.
+    """
+
+    low: int
+    high: int
+    mean: Optional[float]
+    sgd_steps: int
+    collected: int
+    law: str
+
+    def allows(self, update: int, mean: float, highest: int) -> bool:
+        """Whether a measured update, counted from 0, is as predicted."""
+        reach = min(update, self.high)
+        if self.mean is None:
+            return 0 <= mean <= highest <= reach
+        return mean == highest == reach
+
+
+def predict(config: RunConfig, sgd_steps: int) -> LagPrediction:
+    """The lag that this configuration's schedule lets happen; slabs that make no version only lower it."""
+    s = config.schedule
+    if s.name != "free":
+        law = f"lockstep: slab i is collected with version max(0, i - {s.lag}), whatever the threads do"
+        return LagPrediction(s.lag, s.lag, float(s.lag), sgd_steps, s.lag, law)
+    horizon = config.ppo.horizon_length
+    lead = s.max_lead_steps or 2 * s.broadcast_every * horizon
+    by_lead = lag_within(lead, horizon)
+    high = min(s.max_policy_lag, by_lead)
+    limits = f"max_policy_lag = {s.max_policy_lag}, and a lead of {lead} env steps reaches lag {by_lead}"
+    if s.on_excess == "throttle":
+        law = f"free: a worker waits rather than exceed {limits}"
+        return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, high, law)
+    law = f"free: {limits}; what is collected above the limit is {_EXCESS[s.on_excess]}"
+    return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, by_lead, law)
+
+
+_EXCESS = {"mask": "masked", "drop": "dropped with its slab"}
+
+
+def topology_of(config: RunConfig) -> Topology:
+    """A run as a design: each policy stream is a rollout worker and a policy worker, and an update takes a slab of
+    every worker. Shards differ by one environment at most; the largest counts here."""
+    workers = config.schedule.num_workers
+    horizon = config.ppo.horizon_length
+    return Topology(workers, workers, 1, -(-config.num_envs // workers), horizon, config.num_envs * horizon)
+
+
+def as_json(topology: Topology) -> Dict[str, Any]:
+    """Numbers and estimates as plain containers."""
+    estimates = {"produced_samples": topology.produced_samples(), "lag_pressure": topology.lag_pressure()}
+    return {**topology._asdict(), **estimates}
