@@ -75,7 +75,9 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGu
     start = Start(int(loaded[0]["epoch"]), int(loaded[0]["frame"]), own["elapsed_s"]) if loaded and own else Start()
     total = config.max_iterations * config.num_envs * config.ppo.horizon_length
     report = config.report
-    title = f"{config.task.name}, {config.num_envs} envs, {config.schedule.name} lag {config.schedule.lag}"
+    schedule = config.schedule
+    limit = f"lag <= {schedule.max_policy_lag}" if schedule.name == "free" else f"lag {schedule.lag}"
+    title = f"{config.task.name}, {config.num_envs} envs, {schedule.name}, {limit}"
     with Reporter(
         run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
     ) as reporter:

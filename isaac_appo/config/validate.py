@@ -168,7 +168,7 @@ def _lead(config: RunConfig) -> Iterator[Finding]:
 @_check(_ERRORS, "num_envs", "task", "task.env", "schedule.num_workers")
 def _workers(config: RunConfig) -> Iterator[Finding]:
     workers, num_envs = config.schedule.num_workers, config.task.env.get("numEnvs", 1)
-    if isinstance(num_envs, int) and workers > num_envs:
+    if isinstance(num_envs, int) and workers > num_envs >= 1:
         rule = f"is more than there are environments ({num_envs})"
         yield Finding("schedule.num_workers", workers, rule, f"Use {num_envs}")
 

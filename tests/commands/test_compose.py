@@ -104,8 +104,7 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("sim=mujco", "sim = mujco: must be one of auto, mujoco. Did you mean sim=mujoco?"),
         ("sim=mujoco_warp", "sim = mujoco_warp: engine not built yet. sim=mujoco runs on any CPU"),
         ("sim=isaacgym", "sim = isaacgym: engine not built yet. sim=mujoco runs on any CPU"),
-        ("schedule=free", "schedule = free: comes later. Use schedule=lockstep"),
-        ("schedule=locstep", "schedule = locstep: must be one of lockstep, sync. Did you mean schedule=lockstep?"),
+        ("schedule=locstep", "schedule = locstep: must be one of free, lockstep, sync. Did you mean schedule=lockstep?"),
         ("advantage=v-trace", "advantage = v-trace: must be one of gae, vtrace. Did you mean advantage=vtrace?"),
         ("loss=behavior", "loss = behavior: must be one of behaviour, decoupled. Did you mean loss=behaviour?"),
         ("headless", "headless: needs a value. Write headless=True"),
@@ -167,7 +166,7 @@ def test_help_lists_choices_and_keys(capsys: pytest.CaptureFixture[str]) -> None
     out = capsys.readouterr().out
     assert stop.value.code == 0
     assert "task=                 Ant | Cartpole" in out
-    assert "schedule=             lockstep | sync" in out
+    assert "schedule=             free | lockstep | sync" in out
     assert "keep_checkpoints=3" in out and "eval.num_envs=128" in out
     assert "pipeline" not in out
     assert max(map(len, out.splitlines())) <= 120

@@ -37,7 +37,7 @@ def test_help_lists_every_command(argv: list, capsys: pytest.CaptureFixture[str]
     assert entry.main(argv) == 0
     out = capsys.readouterr().out
     for name, (_, text) in entry.COMMANDS.items():
-        assert f"{name}  {text}" in out
+        assert any(line.split() == [name, *text.split()] for line in out.splitlines())
 
 
 def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_an_unknown_command_lists_what_there_is(word: str, text: str, capsys: py
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines()[0] == text
-    assert "train  train a policy" in shown.err
+    assert "train" in shown.err and "train a policy" in shown.err
 
 
 def test_a_command_gets_its_words_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

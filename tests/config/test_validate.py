@@ -255,3 +255,39 @@ def test_a_validated_config_cannot_be_changed() -> None:
     assert isinstance(config, RunConfig)
     with pytest.raises(AttributeError):
         config.seed = 3  # type: ignore[misc]
+
+
+FREE = ("schedule=free",)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            "schedule.broadcast_every=3",
+            "schedule.max_policy_lag = 1: cannot be kept when the weights are published every 3 updates only "
+            "(needs at least 2). Use 2, or schedule.broadcast_every=2",
+        ),
+        (
+            "schedule.max_lead_steps=15",
+            "schedule.max_lead_steps = 15: must be 0 or at least broadcast_every * horizon_length = 16, else the "
+            "learner waits for ever. Use 16",
+        ),
+        ("schedule.max_policy_lag=-1", "schedule.max_policy_lag = -1: must be at least 0. Use 0"),
+        ("schedule.on_excess=wait", "schedule.on_excess = wait: must be one of throttle, mask, drop"),
+        (
+            "schedule.num_workers=5 num_envs=4",
+            "schedule.num_workers = 5: is more than there are environments (4). Use 4",
+        ),
+    ],
+)
+def test_limits_of_the_free_schedule_that_cannot_be_kept_are_refused(words: str, text: str) -> None:
+    assert any(error.startswith(text) for error in errors(*FREE, *words.split()))
+
+
+def test_limits_that_can_be_kept_are_taken_and_others_have_no_effect() -> None:
+    for words in ("broadcast_every=2", "broadcast_every=5 on_excess=drop", "max_policy_lag=0 max_lead_steps=16"):
+        assert not warnings("task=Ant", *FREE, *(f"schedule.{word}" for word in words.split()))
+    assert warnings("task=Ant", "schedule.max_policy_lag=3") == [
+        "schedule.max_policy_lag = 3: no effect, schedule=lockstep has no such limit."
+    ]

@@ -187,3 +187,90 @@ def test_reward_shaper_is_rl_games() -> None:
     shaper = RewardShaper(scale=0.5, shift=1.0, low=-1.0, high=10.0)
     advantages = launch(slab, TargetSettings(0.9, 0.8), torch.zeros(1, 4), shaper=shaper)[1]
     assert advantages[0].tolist() == pytest.approx([1.0, 3.0, -1.0, 10.0])
+
+
+R, V, MU, PI = [1.0, 0.0, -1.0, 2.0], [0.5, 0.6, 0.7, 0.8, 0.9], [-0.5, -1.0, -0.7, -0.2], [-0.2, -1.5, -0.4, -0.6]
+"""An off-policy trajectory whose V-trace targets have been published, gamma 0.99, lambda 1."""
+
+
+@pytest.mark.parametrize(
+    ("rho_bar", "c_bar", "vs"),
+    [(1.0, 1.0, [1.93496, 0.94440, 1.17962, 2.20164]), (0.5, 1.5, [1.86597, 1.21284, 1.64316, 1.84550])],
+)
+def test_published_v_trace_vectors(rho_bar: float, c_bar: float, vs: List[float]) -> None:
+    slab = Slab(4, 1, 1, 1, torch.device("cpu"))
+    slab.rewards_TN.copy_(torch.tensor(R)[:, None])
+    slab.values_TN.copy_(torch.tensor(V)[:, None])
+    log_w = torch.tensor(PI)[:, None] - torch.tensor(MU)[:, None]
+    settings = TargetSettings(0.99, 1.0, True, rho_bar, c_bar)
+    kernel_vs, kernel_a = launch(slab, settings, log_w)
+    assert kernel_vs[:, 0].tolist() == pytest.approx(vs, abs=1e-5)
+    if rho_bar == c_bar:
+        rho = log_w.exp().clamp(max=rho_bar)
+        assert (rho * kernel_a)[:, 0].tolist() == pytest.approx([1.43496, 0.34440, 0.47962, 1.40164], abs=1e-5)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5, 0.95, 1.0])
+def test_v_trace_on_policy_is_gae_for_every_lambda(lam: float) -> None:
+    slab, _ = random_slab(16, 64, 11)
+    zeros = torch.zeros(16, 64)
+    gae = launch(slab, TargetSettings(0.99, lam), zeros)
+    for rho_bar, c_bar in ((1.0, 1.0), (3.0, 2.0)):
+        vtrace = launch(slab, TargetSettings(0.99, lam, True, rho_bar, c_bar), zeros)
+        assert torch.equal(gae[0], vtrace[0]) and torch.equal(gae[1], vtrace[1])
+    live = slab.status_TN == LIVE
+    assert torch.allclose(gae[0][live] - slab.values_TN[:-1][live], gae[1][live], atol=2e-5)
+
+
+@pytest.mark.parametrize("lam", [0.5, 1.0])
+def test_equal_caps_make_the_weighted_advantage_the_change_of_value(lam: float) -> None:
+    slab, log_w = random_slab(16, 64, 12)
+    live = slab.status_TN == LIVE
+    for c_bar, equal in ((1.5, True), (0.7, False)):
+        vs, advantages = launch(slab, TargetSettings(0.99, lam, True, 1.5, c_bar), log_w)
+        gap = (log_w.exp().clamp(max=1.5) * advantages - (vs - slab.values_TN[:-1]))[live].abs().max()
+        assert (float(gap) < 1e-4) is equal
+
+
+def test_a_policy_that_would_never_act_so_learns_nothing_from_it() -> None:
+    slab, _ = random_slab(16, 64, 13)
+    vs, _ = launch(slab, TargetSettings(0.99, 0.95, True), torch.full((16, 64), -40.0))
+    assert torch.allclose(vs, slab.values_TN[:-1], atol=1e-6)
+
+
+def test_lambda_1_telescopes_to_the_return_minus_the_value() -> None:
+    slab = Slab(3, 1, 1, 1, torch.device("cpu"))
+    slab.rewards_TN.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
+    slab.values_TN.copy_(torch.tensor([[4.0], [5.0], [6.0], [7.0]]))
+    advantages = launch(slab, TargetSettings(0.5, 1.0), torch.zeros(3, 1))[1]
+    assert advantages[:, 0].tolist() == pytest.approx([1 + 1 + 0.75 + 0.875 - 4, 2 + 1.5 + 1.75 - 5, 3 + 3.5 - 6])
+
+
+def test_a_truncation_inside_a_slab_does_not_leak_into_the_episode_before() -> None:
+    slab = Slab(2, 1, 1, 1, torch.device("cpu"))
+    slab.values_TN.copy_(torch.tensor([[1.0], [1.0], [100.0]]))  # row 1 is the dead row: the true last observation
+    slab.truncated_TN[0], slab.status_TN[1] = True, DEAD
+    assert launch(slab, TargetSettings(1.0, 1.0, True), torch.zeros(2, 1))[1][:, 0].tolist() == [0.0, 0.0]
+
+
+def test_v_trace_fixed_points_on_a_chain() -> None:
+    """Expected V-trace updates under a behaviour policy: their fixed point is the target policy's value where rho is
+    not clipped, and that of the policy proportional to min(rho_bar * mu, pi) where it is (Espeholt et al. 2018)."""
+    pi, mu, gamma = torch.tensor([0.8, 0.2]).double(), torch.tensor([0.4, 0.6]).double(), 0.9
+    rewards = torch.tensor([1.0, -0.5]).double()  # one state, two actions: v = E[r] / (1 - gamma)
+    for rho_bar in (10.0, 1.0):
+        w = (pi / mu).clamp(max=rho_bar)
+        implied = mu * w / (mu * w).sum()
+        expected = float((implied * rewards).sum() / (1 - gamma))
+        value = 0.0
+        for _ in range(400):
+            updates = []
+            for action in (0, 1):
+                slab = Slab(1, 1, 1, 1, torch.device("cpu"))
+                slab.rewards_TN.fill_(float(rewards[action]))
+                slab.values_TN.fill_(value)
+                settings = TargetSettings(gamma, 1.0, True, rho_bar, 1.0)
+                vs, _ = launch(slab, settings, torch.full((1, 1), float((pi[action] / mu[action]).log())))
+                updates.append(float(vs[0, 0]) - value)
+            value += float(mu[0]) * updates[0] + float(mu[1]) * updates[1]
+        assert value == pytest.approx(expected, rel=1e-4)
