@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 import torch
@@ -12,7 +11,7 @@ from isaac_appo.learn.batch import Batch
 from isaac_appo.learn.learning_rate import LearningRate, LearningRateSettings
 from isaac_appo.learn.loss import LossSettings, Minibatch, gaussian_kl, masked_mean, ppo_loss
 from isaac_appo.learn.optimizer import FlatAdam
-from isaac_appo.learn.target_kernels import RewardShaper, TargetLaunch, pack_params
+from isaac_appo.learn.target_kernels import RewardShaper, TargetLaunch
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.sampling import neglogp
@@ -80,7 +79,7 @@ class Learner:
         )
         self._minibatches: List[Minibatch] = self.batch.minibatches(s.behaviour_anchor)
         self._values_TN = torch.zeros(first.horizon + 1, num_envs, device=device)
-        self._log_w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
+        self._w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
         self._targets = self._bind_targets()
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
@@ -90,15 +89,15 @@ class Learner:
     def _bind_targets(self) -> List[List[TargetLaunch]]:
         """One kernel launch per worker and slot, on that worker's columns of the outputs."""
         s = self.settings
-        params = pack_params(s.targets, s.shaper, s.bootstrap_truncated)
         launches: List[List[TargetLaunch]] = []
         first = 0
         for ring in self.slabs:
             envs = slice(first, first + ring[0].num_envs)
             first = envs.stop
             outputs = (self._vs_TN[:, envs], self._advantages_TN[:, envs])
-            values, log_w = self._values_TN[:, envs], self._log_w_TN[:, envs]
-            launches.append([TargetLaunch(slab, values, log_w, outputs, params) for slab in ring])
+            values, w = self._values_TN[:, envs], self._w_TN[:, envs]
+            settings = (s.targets, s.shaper, s.bootstrap_truncated)
+            launches.append([TargetLaunch(slab, values, w, outputs, *settings) for slab in ring])
         return launches
 
     def slabs_of(self, index: int) -> List[Slab]:
@@ -141,11 +140,12 @@ class Learner:
         if self._stale:
             self._proximal_forward()
             log_w = b.behaviour_neglogp - b.prox_neglogp
-            self._log_w_TN.copy_(b.time_major(log_w))
-            b.weight.copy_(log_w.clamp_(max=math.log(self.settings.w_max)).exp_())
+            w = log_w.exp_()
+            self._w_TN.copy_(b.time_major(w))
+            torch.clamp(w, max=self.settings.w_max, out=b.weight)
         else:
             torch.cat([slab.values_TN for slab in self.slabs_of(index)], dim=1, out=self._values_TN)
-            self._log_w_TN.zero_()
+            self._w_TN.fill_(1.0)
             b.prox_mu.copy_(b.behaviour_mu)
             b.prox_sigma.copy_(b.behaviour_sigma)
             b.prox_neglogp.copy_(b.behaviour_neglogp)

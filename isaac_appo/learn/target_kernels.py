@@ -1,16 +1,21 @@
-"""The targets of :mod:`isaac_appo.learn.targets` as one Warp launch per slab: one thread walks back one env."""
+"""The targets of :mod:`isaac_appo.learn.targets` as one Warp launch per slab: one thread walks back one env.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
+import torch
 from torch import Tensor
 
 from isaac_appo.kernels import wp
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.rollout.slab import LIVE, Slab
 
-_LIVE = wp.constant(LIVE)
+wp.set_module_options({"enable_backward": False})
+
+_LIVE = wp.constant(wp.uint8(LIVE))
+_LARGEST = 3.0e38
 
 
 class RewardShaper(NamedTuple):
@@ -18,109 +23,105 @@ class RewardShaper(NamedTuple):
 
     scale: float = 1.0
     shift: float = 0.0
-    low: float = -3.0e38
-    high: float = 3.0e38
+    low: float = -_LARGEST
+    high: float = _LARGEST
     log: bool = False
-
-
-@wp.struct
-class TargetParams:
-    """Scalars of the kernel, packed once."""
-
-    gamma: wp.float32
-    lam: wp.float32
-    rho_bar: wp.float32
-    c_bar: wp.float32
-    use_vtrace: wp.bool
-    bootstrap_truncated: wp.bool
-    scale: wp.float32
-    shift: wp.float32
-    low: wp.float32
-    high: wp.float32
-    log: wp.bool
-
-
-@wp.func
-def shape_reward(reward: float, p: TargetParams) -> float:
-    """Apply rl_games' reward shaper to one reward."""
-    shaped = (reward + p.shift) * p.scale
-    if p.log:
-        shaped = wp.log(shaped)
-    return wp.clamp(shaped, p.low, p.high)
 
 
 @wp.kernel
 def targets_kernel(
-    p: TargetParams,
-    rewards: wp.array(dtype=wp.float32, ndim=2),
-    values: wp.array(dtype=wp.float32, ndim=2),
-    terminated: wp.array(dtype=wp.bool, ndim=2),
-    truncated: wp.array(dtype=wp.bool, ndim=2),
-    status: wp.array(dtype=wp.uint8, ndim=2),
-    log_w: wp.array(dtype=wp.float32, ndim=2),
-    vs: wp.array(dtype=wp.float32, ndim=2),
-    advantages: wp.array(dtype=wp.float32, ndim=2),
+    gamma: float,
+    lam: float,
+    rho_bar: float,
+    c_bar: float,
+    bootstrap_truncated: wp.bool,
+    scale: float,
+    shift: float,
+    low: float,
+    high: float,
+    rewards: wp.array2d(dtype=wp.float32),
+    values: wp.array2d(dtype=wp.float32),
+    terminated: wp.array2d(dtype=wp.bool),
+    truncated: wp.array2d(dtype=wp.bool),
+    status: wp.array2d(dtype=wp.uint8),
+    w: wp.array2d(dtype=wp.float32),
+    vs: wp.array2d(dtype=wp.float32),
+    advantages: wp.array2d(dtype=wp.float32),
 ) -> None:
     """Walk one env from the last row to the first; every element of ``vs`` and ``advantages`` is written."""
     env = wp.tid()
     horizon = rewards.shape[0]
     trace = float(0.0)
-    next_vs = float(0.0)
+    next_value = values[horizon, env]
+    boot = next_value
     for back in range(horizon):
         t = horizon - 1 - back
         v = values[t, env]
-        next_v = values[t + 1, env]
-        ends = terminated[t, env] or (truncated[t, env] and not p.bootstrap_truncated)
-        done = terminated[t, env] or truncated[t, env]
-        if ends:
-            next_v = 0.0
-        w = float(1.0)
-        rho = float(1.0)
-        c = p.lam
-        if p.use_vtrace:
-            w = wp.exp(log_w[t, env])
-            rho = wp.min(w, p.rho_bar)
-            c = p.lam * wp.min(w, p.c_bar)
-        boot = next_v
-        if not done and back > 0:
-            boot = p.lam * next_vs + (1.0 - p.lam) * next_v
-        advantage = float(0.0)
-        if int(status[t, env]) == _LIVE:
-            r = shape_reward(rewards[t, env], p)
-            delta = rho * (r + p.gamma * next_v - v)
-            if done:
-                trace = 0.0
-            trace = delta + p.gamma * c * trace
-            advantage = r + p.gamma * boot - v
-        else:
+        r = wp.clamp((rewards[t, env] + shift) * scale, low, high)
+        after = next_value
+        if truncated[t, env]:
             trace = 0.0
-        next_vs = v + trace
-        vs[t, env] = next_vs
+            if not bootstrap_truncated:
+                after = 0.0
+            boot = after
+        if terminated[t, env]:
+            trace = 0.0
+            after = 0.0
+            boot = 0.0
+        advantage = r + gamma * boot - v
+        weight = w[t, env]
+        delta = wp.min(weight, rho_bar) * (r + gamma * after - v)
+        trace = delta + gamma * lam * wp.min(weight, c_bar) * trace
+        if status[t, env] != _LIVE:
+            advantage = 0.0
+            trace = 0.0
+        target = v + trace
+        vs[t, env] = target
         advantages[t, env] = advantage
-
-
-def pack_params(settings: TargetSettings, shaper: RewardShaper, bootstrap_truncated: bool) -> TargetParams:
-    """Kernel scalars from the settings; ``bootstrap_truncated=False`` is rl_games' ``value_bootstrap: False``."""
-    p: Any = TargetParams()
-    p.gamma, p.lam, p.use_vtrace = settings.gamma, settings.lam, settings.use_vtrace
-    p.rho_bar, p.c_bar = settings.rho_bar, settings.c_bar
-    p.bootstrap_truncated = bootstrap_truncated
-    p.scale, p.shift, p.low, p.high, p.log = shaper
-    return p
+        boot = lam * target + (1.0 - lam) * v
+        next_value = v
 
 
 class TargetLaunch:
-    """The kernel bound to one slab, its values and its outputs (views of any stride): a launch converts nothing."""
+    """The kernel bound to one slab, its values and its outputs (views of any stride): a launch converts nothing.
+
+    Args:
+        slab: rewards, ends and status.
+        values_TN: ``[T + 1, N]``.
+        w_TN: ``pi_prox / mu``, read where ``settings.use_vtrace``; GAE takes every weight as 1.
+        outputs: ``(vs_TN, advantages_TN)``.
+        bootstrap_truncated: ``False`` is rl_games' ``value_bootstrap: False``, a time-out taken as terminal.
+    """
 
     def __init__(
-        self, slab: Slab, values_TN: Tensor, log_w_TN: Tensor, outputs: Tuple[Tensor, Tensor], params: TargetParams
+        self,
+        slab: Slab,
+        values_TN: Tensor,
+        w_TN: Optional[Tensor],
+        outputs: Tuple[Tensor, Tensor],
+        settings: TargetSettings,
+        shaper: RewardShaper = RewardShaper(),  # noqa: B008 (immutable)
+        bootstrap_truncated: bool = True,
     ) -> None:
-        tensors = (slab.rewards_TN, values_TN, slab.terminated_TN, slab.truncated_TN, slab.status_TN, log_w_TN)
-        self._inputs = [params, *(wp.from_torch(x) for x in tensors)]
+        s = settings
+        rho_bar, c_bar = (s.rho_bar, s.c_bar) if s.use_vtrace else (1.0, 1.0)
+        if w_TN is None or not s.use_vtrace:
+            w_TN = torch.ones_like(slab.rewards_TN)
+        self._rewards_TN, self._shaper, self._shaped_TN = slab.rewards_TN, shaper, slab.rewards_TN
+        if shaper.log:
+            # not in the kernel: LLVM computes the logarithm of every row, wanted or not, which doubles its time
+            self._shaped_TN, shaper = torch.zeros_like(slab.rewards_TN), shaper._replace(scale=1.0, shift=0.0)
+        low, high = max(shaper.low, -_LARGEST), min(shaper.high, _LARGEST)
+        scalars = [s.gamma, s.lam, rho_bar, c_bar, bootstrap_truncated, shaper.scale, shaper.shift, low, high]
+        tensors = (self._shaped_TN, values_TN, slab.terminated_TN, slab.truncated_TN, slab.status_TN, w_TN)
+        self._inputs = [*scalars, *(wp.from_torch(x) for x in tensors)]
         self._outputs = [wp.from_torch(x) for x in outputs]
-        self._num_envs = slab.rewards_TN.shape[1]
+        self._num_envs = slab.num_envs
         self._device = str(slab.rewards_TN.device)
 
     def __call__(self) -> None:
         """Compute ``vs`` and the advantages of the slab."""
+        if self._shaper.log:
+            torch.add(self._rewards_TN, self._shaper.shift, out=self._shaped_TN)
+            self._shaped_TN.mul_(self._shaper.scale).log_()
         wp.launch(targets_kernel, dim=self._num_envs, inputs=self._inputs, outputs=self._outputs, device=self._device)

@@ -40,7 +40,7 @@ def reference_targets(
     truncated_TN: Tensor,
     live_TN: Tensor,
     settings: TargetSettings,
-    log_w_TN: Optional[Tensor] = None,
+    w_TN: Optional[Tensor] = None,
     final_values_TN: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor]:
     """Targets ``(vs_TN, advantages_TN)`` in float64.
@@ -49,13 +49,13 @@ def reference_targets(
         rewards_TN: shaped rewards ``[T, N]``.
         values_TN: ``[T + 1, N]``, the last row being the bootstrap.
         terminated_TN, truncated_TN, live_TN: bool ``[T, N]``; ``terminated`` wins.
-        log_w_TN: ``log(pi_prox / mu)``; ``None`` means on policy.
+        w_TN: ``pi_prox / mu``, read where ``settings.use_vtrace``; ``None`` means on policy.
         final_values_TN: values of the true last observations at truncations, for envs that return the observation
             after the reset; ``None`` means that they are ``values_TN[t + 1]``.
     """
     horizon = rewards_TN.shape[0]
     r, v = rewards_TN.double(), values_TN.double()
-    w = torch.ones_like(r) if log_w_TN is None or not settings.use_vtrace else log_w_TN.double().exp()
+    w = torch.ones_like(r) if w_TN is None or not settings.use_vtrace else w_TN.double()
     rho = w.clamp(max=settings.rho_bar) if settings.use_vtrace else w
     c = settings.lam * (w.clamp(max=settings.c_bar) if settings.use_vtrace else w)
     done = terminated_TN | truncated_TN

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from isaac_appo.learn.target_kernels import RewardShaper, TargetLaunch, pack_params
+from isaac_appo.learn.target_kernels import RewardShaper, TargetLaunch
 from isaac_appo.learn.targets import TargetSettings, reference_targets
 from isaac_appo.rollout.slab import DEAD, LIVE, NAN, Slab
 
@@ -66,7 +67,7 @@ def by_reference(case: Case) -> Tuple[Tensor, Tensor]:
     live = ~case.flags(case.dead)
     return reference_targets(
         torch.tensor(case.rewards)[:, None], torch.tensor(case.values)[:, None], case.flags(case.terminated),
-        case.flags(case.truncated), live, case.settings, torch.tensor(case.w, dtype=torch.float64).log()[:, None],
+        case.flags(case.truncated), live, case.settings, torch.tensor(case.w, dtype=torch.float64)[:, None],
     )  # fmt: skip
 
 
@@ -82,8 +83,8 @@ def by_kernel(case: Case) -> Tuple[Tensor, Tensor]:
 
 def launch(slab: Slab, settings: TargetSettings, log_w: Tensor, **options: Any) -> Tuple[Tensor, Tensor]:
     outputs = (torch.full_like(slab.rewards_TN, torch.nan), torch.full_like(slab.rewards_TN, torch.nan))
-    params = pack_params(settings, options.get("shaper", RewardShaper()), options.get("bootstrap", True))
-    TargetLaunch(slab, slab.values_TN, log_w.contiguous(), outputs, params)()
+    shaper, bootstrap = options.get("shaper", RewardShaper()), options.get("bootstrap", True)
+    TargetLaunch(slab, slab.values_TN, log_w.exp(), outputs, settings, shaper, bootstrap)()
     return outputs
 
 
@@ -114,7 +115,7 @@ def test_mixing_is_what_makes_v_trace_gae_on_policy() -> None:
     case = CASES["lambda 0.8"]
     arguments = (torch.tensor(case.rewards)[:, None], torch.tensor(case.values)[:, None])
     zeros = torch.zeros(3, 1, dtype=torch.bool)
-    vs, advantages = reference_targets(*arguments, zeros, zeros, ~zeros, on_policy, torch.zeros(3, 1))
+    vs, advantages = reference_targets(*arguments, zeros, zeros, ~zeros, on_policy, torch.ones(3, 1))
     assert advantages[:, 0].tolist() == pytest.approx(GAE)
     unmixed = arguments[0] + 0.9 * torch.cat([vs[1:], torch.tensor([[2.0]])]) - arguments[1][:3]
     assert unmixed[:, 0].tolist() == pytest.approx([2.8814, 2.42, 4.3])
@@ -140,7 +141,7 @@ def test_kernel_agrees_with_float64(horizon: int, num_envs: int, vtrace: bool) -
     slab, log_w = random_slab(horizon, num_envs, horizon * 100 + num_envs)
     settings = TargetSettings(0.99, 0.95, vtrace, 1.2, 0.9)
     live = slab.status_TN == LIVE
-    arguments = (slab.rewards_TN, slab.values_TN, slab.terminated_TN, slab.truncated_TN, live, settings, log_w)
+    arguments = (slab.rewards_TN, slab.values_TN, slab.terminated_TN, slab.truncated_TN, live, settings, log_w.exp())
     for kernel, reference in zip(launch(slab, settings, log_w), reference_targets(*arguments)):
         assert ((kernel.double() - reference).abs() <= 1e-5 * (1 + reference.abs())).all()
 
@@ -187,6 +188,9 @@ def test_reward_shaper_is_rl_games() -> None:
     shaper = RewardShaper(scale=0.5, shift=1.0, low=-1.0, high=10.0)
     advantages = launch(slab, TargetSettings(0.9, 0.8), torch.zeros(1, 4), shaper=shaper)[1]
     assert advantages[0].tolist() == pytest.approx([1.0, 3.0, -1.0, 10.0])
+    slab.rewards_TN.copy_(torch.tensor([[1.0, 5.0, 0.0, 1e9]]))
+    advantages = launch(slab, TargetSettings(0.9, 0.8), torch.zeros(1, 4), shaper=shaper._replace(log=True))[1]
+    assert advantages[0].tolist() == pytest.approx([0.0, math.log(3.0), math.log(0.5), 10.0])
 
 
 R, V, MU, PI = [1.0, 0.0, -1.0, 2.0], [0.5, 0.6, 0.7, 0.8, 0.9], [-0.5, -1.0, -0.7, -0.2], [-0.2, -1.5, -0.4, -0.6]
