@@ -19,6 +19,7 @@ CORE = [
     "mujoco>=3.2.3",
     "warp-lang>=1.10",
     "rl-games==1.6.5",
+    "PyYAML",
     "hydra-core>=1.3",
     "rich",
     "tensorboard",
@@ -44,6 +45,7 @@ setup(
     packages=find_packages(include=["isaac_appo*"]),
     package_data={
         "isaac_appo": ["py.typed"],
+        "isaac_appo.topology": ["*.json"],
         "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml"],
         "isaac_appo.cfg": ["*.yaml", "**/*.yaml"],
     },

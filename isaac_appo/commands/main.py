@@ -11,6 +11,9 @@ from isaac_appo import __version__
 # name -> (module with `main(argv) -> int`, one line). Modules are imported when called: torch takes seconds.
 COMMANDS: Dict[str, Tuple[str, str]] = {
     "train": ("isaac_appo.commands.train", "train a policy: isaac-appo train task=Ant num_envs=1024"),
+    "topology": ("isaac_appo.commands.topology", "roles, queues and predicted lag of a design or a run"),
+    "bench": ("isaac_appo.commands.bench", "measure this machine, this trainer and rl_games; --help lists its modes"),
+    "blueprint": ("isaac_appo.commands.blueprint", "what a run builds: layers, devices, buffers, logging"),
 }
 
 

@@ -33,7 +33,7 @@ def read_mapping(path: str, option: str) -> Dict[str, Any]:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError([f"{option} {path}: cannot be read ({reason}). Give a YAML or JSON file"]) from error
     try:
-        found = yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
+        found = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise ConfigError([f"{option} {path}: is neither YAML nor JSON: {' '.join(str(error).split())}"]) from error
     if not isinstance(found, dict):

@@ -9,7 +9,7 @@ from isaac_appo.schedule.throttle import lag_within
 
 
 class Topology(NamedTuple):
-    """The numbers of a design."""
+    """The numbers of a design; ``envs_per_worker`` is the most that a worker has, ``num_envs`` all of them."""
 
     rollout_workers: int
     policy_workers: int
@@ -17,10 +17,11 @@ class Topology(NamedTuple):
     envs_per_worker: int
     trajectory_length: int
     learner_batch_size: int
+    num_envs: int
 
     def produced_samples(self) -> int:
         """Samples of one rollout iteration of all workers."""
-        return self.rollout_workers * self.envs_per_worker * self.trajectory_length
+        return self.num_envs * self.trajectory_length
 
     def lag_pressure(self) -> float:
         """``max(0, produced / batch - 1)``: batches by which an iteration outruns one update."""
@@ -75,11 +76,9 @@ _EXCESS = {"mask": "masked", "drop": "dropped with its slab"}
 
 
 def topology_of(config: RunConfig) -> Topology:
-    """A run as a design: each policy stream is a rollout worker and a policy worker, and an update takes a slab of
-    every worker. Shards differ by one environment at most; the largest counts here."""
-    workers = config.schedule.num_workers
-    horizon = config.ppo.horizon_length
-    return Topology(workers, workers, 1, -(-config.num_envs // workers), horizon, config.num_envs * horizon)
+    """A run as a design: a policy stream is a rollout and a policy worker, an update takes a slab of every worker."""
+    workers, n, horizon = config.schedule.num_workers, config.num_envs, config.ppo.horizon_length
+    return Topology(workers, workers, 1, -(-n // workers), horizon, n * horizon, n)
 
 
 def as_json(topology: Topology) -> Dict[str, Any]:

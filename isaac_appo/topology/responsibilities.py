@@ -27,10 +27,15 @@ _ALIASES = {
 }
 
 _CHANGE = (
-    r"(modif|chang|writ|overwrit|alter|adjust|edit|set|add|comput|calculat|estimat|assign|relabel|shap|scal|"
+    r"(re ?)?(modif|chang|writ|overwrit|alter|adjust|edit|set|add|comput|calculat|estimat|assign|relabel|shap|scal|"
     r"clip|normali[sz]|correct|bootstrap|updat|discount)\w*"
 )
 _PAYOFF = r"(rewards?|returns|return (estimate|field|value|target)s?|the return|advantages?|value targets?)"
+_PAYOFF_RULE = (
+    "only the environment makes rewards and only the learner makes returns and advantages; nobody modifies them on "
+    "the way"
+)
+_PAYOFF_FIX = "Leave rewards to the rollout worker and returns to the learner"
 _DATA = r"(observations?|obs|trajector(y|ies)|transitions?|experiences?|images?|frames?|rollouts?)"
 _SEND = r"(send|sent|push|put|enqueu|transmit|stream|ship|carr|pickl|seriali[sz]|transfer|post)\w*"
 _INDEX = re.compile(r"\b(ind(ex|exes|ices)|slots?|handles?|ids?|pointers?|offsets?)\b")
@@ -66,11 +71,16 @@ RULES: Tuple[Rule, ...] = (
         "Leave it to the learner; a worker adopts what was published",
     ),
     Rule(
-        _others(LEARNER, ROLLOUT),
+        _others(LEARNER, ROLLOUT, POLICY),
         rf"\b{_CHANGE} (\w+ )*{_PAYOFF}\b|^(the )?{_PAYOFF}$",
-        "only the environment makes rewards and only the learner makes returns and advantages; nobody modifies them "
-        "on the way",
-        "Leave rewards to the rollout worker and returns to the learner",
+        _PAYOFF_RULE,
+        _PAYOFF_FIX,
+    ),
+    Rule(
+        _only(POLICY),  # it has no business with them at all, so an unknown verb changes nothing
+        rf"\b(rewards?|advantages?|value targets?|the return)\b|\breturns$|\b{_CHANGE} (\w+ )*returns\b",
+        _PAYOFF_RULE,
+        _PAYOFF_FIX,
     ),
     Rule(
         _only(ROLLOUT),
@@ -84,7 +94,7 @@ RULES: Tuple[Rule, ...] = (
         _only(POLICY),
         r"\b(keep|kept|stor|hold|cach|maintain|accumulat|remember|own|track|sav)\w* (\w+ )*"
         r"(states?|hidden|memor(y|ies)|histor(y|ies)|observations?|trajector(y|ies)|transitions?|episodes?|statistics|"
-        r"counters?|counts?|replay\w*|rewards?)\b|^(be )?stateful\b",
+        r"counters?|counts?|replay\w*)\b|^(be )?stateful\b",
         "policy workers are stateless: they batch observation-buffer indices and return action-buffer indices",
         "Keep it in the shared buffers, where the indices point",
     ),

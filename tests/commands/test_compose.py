@@ -104,7 +104,10 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("sim=mujco", "sim = mujco: must be one of auto, mujoco. Did you mean sim=mujoco?"),
         ("sim=mujoco_warp", "sim = mujoco_warp: engine not built yet. sim=mujoco runs on any CPU"),
         ("sim=isaacgym", "sim = isaacgym: engine not built yet. sim=mujoco runs on any CPU"),
-        ("schedule=locstep", "schedule = locstep: must be one of free, lockstep, sync. Did you mean schedule=lockstep?"),
+        (
+            "schedule=locstep",
+            "schedule = locstep: must be one of free, lockstep, sync. Did you mean schedule=lockstep?",
+        ),
         ("advantage=v-trace", "advantage = v-trace: must be one of gae, vtrace. Did you mean advantage=vtrace?"),
         ("loss=behavior", "loss = behavior: must be one of behaviour, decoupled. Did you mean loss=behaviour?"),
         ("headless", "headless: needs a value. Write headless=True"),
