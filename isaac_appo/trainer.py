@@ -19,22 +19,26 @@ from isaac_appo.evaluation import Evaluation, evaluate
 from isaac_appo.meter import Meter
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
+from isaac_appo.report.trace import Trace
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
+from isaac_appo.schedule.program import LEARNER
 
 SCHEMA = 1
 """Version of the ``isaac_appo`` entry of a checkpoint."""
 
 
 def shape_of(config: RunConfig) -> Dict[str, Any]:
-    """What must be equal for a checkpoint to continue exactly."""
+    """What must be equal for a checkpoint to continue: the size of what is stored, and the schedule that stored it."""
+    s = config.schedule
+    limits = ("broadcast_every", "max_lead_steps", "max_policy_lag", "on_excess") if s.name == "free" else ("lag",)
     return {
         "task.name": config.task.name,
         "num_envs": config.num_envs,
         "seed": config.seed,
         "train.params.config.horizon_length": config.ppo.horizon_length,
-        "schedule.name": config.schedule.name,
-        "schedule.lag": config.schedule.lag,
-        "schedule.num_workers": config.schedule.num_workers,
+        "schedule.name": s.name,
+        "schedule.num_workers": s.num_workers,
+        **{f"schedule.{name}": getattr(s, name) for name in limits},
     }
 
 
@@ -60,6 +64,7 @@ class Trainer:
         settings = pipeline_settings(config)
         self.pipeline = Pipeline(self.envs, make_model, program, settings, learner, self._on_boundary)
         self.meter = Meter(config, self.pipeline)
+        self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
         self.updates = 0
         self.resumed_env_steps = 0
@@ -101,6 +106,16 @@ class Trainer:
             self.save()
         if stop and not last:
             self.pipeline.stop()
+
+        if self.trace is not None:
+            assert self.pipeline.executor is not None
+            self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
+
+    def _held(self, stream: str) -> int:
+        """The version that the learner trains, or the snapshot that a policy stream acts with."""
+        if stream == LEARNER:
+            return self.pipeline.learner.version
+        return self.pipeline.workers[int(stream.rpartition("/")[2])].held
 
     # -------------------------------------------------------------------------------------------------- checkpoints
 

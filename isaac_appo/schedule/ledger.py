@@ -101,7 +101,9 @@ class Ledger:
                     f"where 0..{self.max_lag} is allowed"
                 )
             for worker in range(len(self.rows_per_slab)):
-                self._take(self._queued, (slab, worker), "trained on")
+                self._require(self._queued, (slab, worker), "trained on")
+            for worker in range(len(self.rows_per_slab)):
+                del self._queued[slab, worker]
             self._book(facts, report)
             return report
 
@@ -119,6 +121,13 @@ class Ledger:
         """Give up every slab that is queued or in flight."""
         for slab in sorted({slab for slab, _ in (*self._queued, *self._in_flight)}):
             self.drop(slab, cause)
+
+    def check_consumed(self, slabs: int) -> None:
+        """Raise :class:`LedgerError` unless exactly ``slabs`` slabs of every worker have been trained on or dropped."""
+        t = self.totals()
+        consumed = sum(rows for name, rows in t.items() if name not in ("collected", "queued", "in_flight"))
+        if consumed != slabs * self.rows:
+            raise LedgerError(f"{consumed} rows were consumed where {slabs} slabs hold {slabs * self.rows}: {t}")
 
     def check(self) -> None:
         """Raise :class:`LedgerError` unless the conservation law holds."""
@@ -172,9 +181,12 @@ class Ledger:
             self.lag_histogram[lag] = self.lag_histogram.get(lag, 0) + rows
 
     def _take(self, where: Dict[Key, int], key: Key, what: str) -> int:
+        self._require(where, key, what)
+        return where.pop(key)
+
+    def _require(self, where: Dict[Key, int], key: Key, what: str) -> None:
         if key not in where:
             raise LedgerError(
                 f"slab {key[0]} of worker {key[1]} was {what} out of turn "
                 f"(in flight {list(self._in_flight)}, queued {list(self._queued)})"
             )
-        return where.pop(key)

@@ -122,6 +122,7 @@ class Pipeline:
         self.ledger = Ledger([w.rows for w in self.workers], program.max_lag)
         self.executor: Optional[Executor] = None
         self._newest = CALIBRATION
+        self._stopped = False
         self._on_boundary = on_boundary
         self._lock = threading.Lock()
         self._facts = SlabFacts(0, 0, 0, 0, {})
@@ -138,12 +139,16 @@ class Pipeline:
         self.executor.beat = beat
         self.executor.mark(**self.program.marks())
         self.executor.run(self.program.streams())
-        self.ledger.drop_all("shutdown")
+        if self._stopped:
+            self.ledger.drop_all("shutdown")
+        else:  # whatever is left over now was lost by the schedule
+            self.ledger.check_consumed(self.program.num_updates + 1)
         self.ledger.check()
 
     def stop(self) -> None:
         """End all streams; called from ``on_boundary``."""
         assert self.executor is not None
+        self._stopped = True
         self.executor.stop()
 
     def handlers(self) -> Dict[str, Handler]:
@@ -245,6 +250,7 @@ class Pipeline:
     def _boundary(self, index: int) -> None:
         for worker in self.workers:
             worker.env.check()
+        self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
         metrics = self.learner.metrics()
         self._guard(metrics)
         self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics))

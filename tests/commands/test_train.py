@@ -257,3 +257,12 @@ def test_an_env_that_raises_ends_the_run_with_its_own_traceback(
     assert time.monotonic() - started < 30
     record = json.loads((tmp_path / "Cartpole" / "default" / "s42" / "run.json").read_text())
     assert record["status"] == "failed" and record["exit_code"] == 1
+
+
+def test_a_free_run_resumes_under_the_same_limits_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    free = ["schedule=free", "schedule.max_policy_lag=2", "schedule.num_workers=2"]
+    assert train(tmp_path, "max_iterations=3", *free) == 0
+    assert train(tmp_path, "max_iterations=5", *free, "schedule.broadcast_every=2") == 2
+    assert "schedule.broadcast_every=2 (the checkpoint has 1)" in capsys.readouterr().err
+    assert train(tmp_path, "max_iterations=5", *free) == 0
+    assert checkpoint(tmp_path, 5)["isaac_appo"]["pipeline"]["ledger"]["collected"] == 6 * 256

@@ -130,3 +130,24 @@ def test_an_update_without_live_rows_is_counted() -> None:
 def test_the_ledger_and_the_program_import_no_torch() -> None:
     code = "import sys, isaac_appo.schedule.ledger, isaac_appo.schedule.program; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_slab_that_was_skipped_is_noticed() -> None:
+    ledger = Ledger([ROWS], 1)
+    for slab in (0, 1):
+        ledger.begin(slab)
+        ledger.finish(slab)
+    ledger.train(1, 1, facts(1))
+    ledger.check()  # the sums hold: slab 0 is queued
+    ledger.check_consumed(1)
+    with pytest.raises(LedgerError, match="12 rows were consumed where 2 slabs hold 24"):
+        ledger.check_consumed(2)
+
+
+def test_a_failed_training_takes_nothing() -> None:
+    ledger = Ledger([8, 4], max_lag=1)
+    ledger.begin(0, 0)
+    ledger.finish(0, 0)
+    with pytest.raises(LedgerError):
+        ledger.train(0, 0, SlabFacts(12, 0, 0, 0, {0: 12}))
+    assert ledger.totals()["queued"] == 8

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import abc
 import time
-from typing import Callable, Dict, Iterator, Mapping, Optional, Union
+from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 from isaac_appo.schedule.program import Gate, Op, Record, Step, Wait
 
 Handler = Callable[..., None]
 Condition = Callable[..., bool]
+Tracer = Callable[[str, str, Tuple[int, ...], float, float], None]
 
 
 class ScheduleError(RuntimeError):
@@ -28,6 +29,7 @@ class Executor(abc.ABC):
         busy_s: seconds spent so far in handlers, by stream; the rest of the wall clock a stream was idle.
         op_s: seconds spent so far in handlers, by operation.
         wait_s: seconds spent so far waiting, by ``"stream event"``.
+        trace: called after each operation with stream, name, arguments, begin and end, or ``None``.
         beat: called with the name of a stream that is alive, before each operation and while it waits.
     """
 
@@ -38,6 +40,7 @@ class Executor(abc.ABC):
         self.busy_s: Dict[str, float] = {}
         self.op_s: Dict[str, float] = dict.fromkeys(handlers, 0.0)
         self.wait_s: Dict[str, float] = {}
+        self.trace: Optional[Tracer] = None
         self.beat: Callable[[str], None] = lambda stream: None
 
     def mark(self, **recorded: int) -> None:
@@ -62,9 +65,12 @@ class Executor(abc.ABC):
         self.beat(stream)
         started = time.perf_counter()
         self.handlers[op.name](*op.args)
-        elapsed = time.perf_counter() - started
-        self.busy_s[stream] += elapsed
-        self.op_s[op.name] += elapsed
+        ended = time.perf_counter()
+        self.busy_s[stream] += ended - started
+        self.op_s[op.name] += ended - started
+        trace = self.trace  # another stream may switch it off just now
+        if trace is not None:
+            trace(stream, op.name, op.args, started, ended)
 
     @abc.abstractmethod
     def run(self, streams: Mapping[str, Iterator[Step]]) -> None:

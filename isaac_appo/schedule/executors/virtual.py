@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from isaac_appo.schedule.executors.base import Condition, Executor, Handler, ScheduleError
 from isaac_appo.schedule.program import Gate, Op, Record, Step, Wait
@@ -17,15 +17,15 @@ Durations = Union[Mapping[str, float], Callable[[str, Op], float]]
 Picker = Callable[[Sequence[int]], int]
 """Picks one of two or more streams that can get on, given in the order in which the streams are passed to ``run``."""
 BIASES = ("uniform", "starve", "rush", "alternate")
-SLIP = 1 / 16
-"""How often a biased adversary picks uniformly, so that its seeds differ."""
 
 
-class Interval(NamedTuple):
+class Interval:
     """A handler with effects of its own at the start and at the end of the operation. A plain one acts at the start."""
 
-    start: Handler
-    end: Handler
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: Handler, end: Handler) -> None:
+        self.start, self.end = start, end
 
     def __call__(self, *args: int) -> None:
         """As the other executors see it: both at once."""
@@ -34,21 +34,26 @@ class Interval(NamedTuple):
 
 
 def adversary(seed: int, bias: str = "uniform") -> Picker:
-    """A seeded picker: ``uniform``, ``starve`` one stream, ``rush`` one as far as it gets, or ``alternate``."""
+    """A seeded picker: ``uniform``, ``starve`` one stream, ``rush`` one as far as it gets, or ``alternate``.
+
+    Whom it starves or rushes changes now and then, how often differs from seed to seed.
+    """
     if bias not in BIASES:
         raise ValueError(f"bias={bias} is not one of {', '.join(BIASES)}")
-    uniform = random.Random(seed).random
-    chosen = -1  # whom to starve or rush, or who was last
+    rng = random.Random(seed)
+    uniform, fickle = rng.random, 2.0 ** -rng.randint(2, 5)
+    chosen = -1  # whom to starve or rush, or who was last; drawn anew now and then
 
     def anyone(streams: Sequence[int]) -> int:
         return streams[int(uniform() * len(streams))]
 
     def pick(enabled: Sequence[int]) -> int:
         nonlocal chosen
-        if bias == "uniform" or uniform() < SLIP:
+        if bias == "uniform":
             return anyone(enabled)
+        if chosen < 0 or uniform() < fickle:
+            chosen = anyone(enabled)
         if bias == "starve":
-            chosen = chosen if chosen >= 0 else anyone(enabled)
             return anyone([k for k in enabled if k != chosen])
         if bias == "alternate":
             chosen = next((k for k in enabled if k > chosen), enabled[0])
@@ -59,10 +64,14 @@ def adversary(seed: int, bias: str = "uniform") -> Picker:
     return pick
 
 
+def _nothing(*args: int) -> None:
+    """What a plain handler does at the end."""
+
+
 class _Cursor:
     """Where a stream stands."""
 
-    __slots__ = ("at", "blocked", "end", "index", "last", "name", "running", "steps")
+    __slots__ = ("at", "blocked", "end", "index", "last", "name", "running", "since", "steps")
 
     def __init__(self, index: int, name: str, steps: Iterable[Step]) -> None:
         self.index = index
@@ -70,8 +79,9 @@ class _Cursor:
         self.steps: Sequence[Step] = steps if isinstance(steps, (list, tuple)) else list(steps)
         self.at, self.last = 0, len(self.steps)
         self.running: Optional[Op] = None
-        self.end: Optional[Handler] = None
+        self.end: Handler = _nothing
         self.blocked: Optional[Union[Wait, Gate]] = None
+        self.since = 0.0
 
     @property
     def finished(self) -> bool:
@@ -114,6 +124,9 @@ class VirtualExecutor(Executor):
         self.choices: List[int] = []
         self._durations = durations if durations is not None else {}
         self._pick = pick
+        self._effects = {
+            name: (h.start, h.end) if isinstance(h, Interval) else (h, _nothing) for name, h in handlers.items()
+        }
         self._cursors: List[_Cursor] = []
         self._stopped = False
 
@@ -143,7 +156,8 @@ class VirtualExecutor(Executor):
         while not self._stopped:
             self._settle_all()
             for cursor in self._cursors:
-                if cursor.running is None and cursor.blocked is None and not cursor.finished:
+                ready = cursor.running is None and cursor.blocked is None and not cursor.finished
+                if ready and not self._stopped:
                     heapq.heappush(running, (self.now + self._start(cursor), cursor.index))
             if not running:
                 return
@@ -155,7 +169,7 @@ class VirtualExecutor(Executor):
         while recorded:
             recorded = False
             for cursor in self._cursors:
-                while cursor.running is None and self._settle(cursor):
+                while cursor.running is None and cursor.blocked is None and self._settle(cursor):
                     recorded = True
 
     def _explore(self, pick: Picker) -> None:
@@ -194,21 +208,15 @@ class VirtualExecutor(Executor):
         op = cursor.steps[cursor.at]
         assert isinstance(op, Op)
         self.beat(cursor.name)
-        handler = self.handlers[op.name]
+        start, cursor.end = self._effects[op.name]
         cursor.running = op
-        if isinstance(handler, Interval):
-            cursor.end = handler.end
-            handler.start(*op.args)
-        else:
-            cursor.end = None
-            handler(*op.args)
+        start(*op.args)
         return op
 
     def _end(self, cursor: _Cursor) -> None:
         op = cursor.running
         assert op is not None
-        if cursor.end is not None:
-            cursor.end(*op.args)
+        cursor.end(*op.args)
         cursor.running = None
         cursor.at += 1
 
@@ -224,8 +232,8 @@ class VirtualExecutor(Executor):
                 self.record(step)
                 self._wake()
                 return True
-            if cursor.blocked is step or not self.is_open(step):
-                cursor.blocked = step
+            if not self.is_open(step):
+                cursor.blocked, cursor.since = step, self.now
                 break
             at += 1
         cursor.at = at
@@ -233,8 +241,11 @@ class VirtualExecutor(Executor):
 
     def _wake(self) -> None:
         for cursor in self._cursors:
-            if cursor.blocked is not None and self.is_open(cursor.blocked):
+            step = cursor.blocked
+            if step is not None and self.is_open(step):
                 cursor.blocked = None
+                key = f"{cursor.name} {step.event if isinstance(step, Wait) else step.name}"
+                self.wait_s[key] = self.wait_s.get(key, 0.0) + self.now - cursor.since
 
     def _plight(self, cursor: _Cursor) -> str:
         step = cursor.blocked

@@ -162,7 +162,7 @@ class RaceModel:
         """The operations of a program by name."""
         return {
             "begin": Interval(self._begin, _nothing),
-            "adopt": Interval(self._adopt, self._adopted),
+            "adopt": Interval(self._adopt, self._copied),
             "pick": Interval(self._pick, _nothing),
             "copy": Interval(self._copy, self._copied),
             "act": Interval(self._act, self._acted),
@@ -205,7 +205,8 @@ class RaceModel:
         for ring_slot, saved in zip(new.ring, self.ring):
             ring_slot.snapshot, ring_slot.version = saved.snapshot, saved.version
         for old in self._waiting(update):
-            slab_slot = new.slots[old.worker][old.index]
+            slab_slot = new._slot(old.worker, old.slab)
+            slab_slot.expect(FREE, old.slab, old.worker, "restart", update)
             slab_slot.phase, slab_slot.slab, slab_slot.rows = HANDED, old.slab, list(old.rows)
         return new
 
@@ -223,28 +224,25 @@ class RaceModel:
 
     def _adopt(self, worker: int, slab: int, snapshot: int) -> None:
         self.actors[worker].reading = snapshot
-        self._copy(worker)
-
-    def _adopted(self, worker: int, slab: int, snapshot: int) -> None:
-        self._copied(worker)
+        self._copy(worker, "adopt")
 
     def _pick(self, worker: int) -> None:
         actor = self.actors[worker]
         actor.reading = self.newest if self.newest > actor.snapshot else None
 
-    def _copy(self, worker: int) -> None:
+    def _copy(self, worker: int, name: str = "copy") -> None:
         snapshot = self.actors[worker].reading
         if snapshot is not None:
             slot = self.ring[self.program.slot(snapshot)]
-            slot.expect(snapshot, worker, "copy")
+            slot.expect(snapshot, worker, name)
             slot.readers += 1
 
-    def _copied(self, worker: int) -> None:
+    def _copied(self, worker: int, *adopted: int) -> None:
         actor = self.actors[worker]
         snapshot = actor.reading
         if snapshot is not None:
             slot = self.ring[self.program.slot(snapshot)]
-            slot.expect(snapshot, worker, "copy")
+            slot.expect(snapshot, worker, "adopt" if adopted else "copy")
             slot.readers -= 1
             actor.reading, actor.snapshot, actor.version = None, snapshot, slot.version
 
@@ -275,9 +273,7 @@ class RaceModel:
         self._write(worker, slab, self.program.horizon, STEPPING, canary, "bootstrap")
 
     def _cut(self, worker: int, next_slab: int) -> None:
-        slot = self._slot(worker, next_slab - 1)
-        slot.expect(COLLECTING, next_slab - 1, worker, "cut", next_slab)
-        slot.versions(worker, "cut", next_slab)
+        self._slot(worker, next_slab - 1).versions(worker, "cut", next_slab)
 
     def _handed(self, worker: int, next_slab: int) -> None:
         self._slot(worker, next_slab - 1).phase = HANDED
