@@ -9,10 +9,14 @@ ARGS ?= task=Ant num_envs=1024 train.params.config.minibatch_size=4096 max_itera
 USABLE := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $$(type -ap python3.11 python3); do $$p -c '$(USABLE)' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: train test check venv clean
+.PHONY: train test check bench venv clean
 
 train: $(STAMP)
 	@$(PY) -m isaac_appo train $(ARGS)
+
+# Alone on the machine: blocks that other load disturbs are rejected. BENCH="--quick" takes two minutes.
+bench: $(STAMP)
+	@$(PY) -m isaac_appo bench $(BENCH)
 
 test: check
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q --durations=10

@@ -98,6 +98,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGu
                 trainer.run(watchdog.beat)
             evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)
             _draw(trainer, run_dir, evaluation)
+            _draw_trace(trainer, reporter, run_dir)
             reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
         finally:
             trainer.close()
@@ -121,6 +122,21 @@ def _draw(trainer: Trainer, run_dir: RunDir, evaluation: Optional[Evaluation]) -
         point = EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std) if evaluation else None
         title = f"{trainer.config.task.name}, seed {trainer.config.seed}"
         reward_curve(run_dir.metrics_csv, run_dir.curve_png, title, point)
+
+
+def _draw_trace(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
+    from isaac_appo.report.trace import render
+
+    if trainer.trace is None:
+        return
+    c = trainer.config
+    trainer.trace.write(run_dir.trace_json, f"{c.task.name}, {c.num_envs} envs, {c.schedule.name}")
+    try:
+        render(run_dir.trace_json, run_dir.trace_json.with_suffix(".png"))
+    except ValueError as error:
+        reporter.warn(f"report.trace: {error}")
+    else:
+        reporter.message(f"Timeline: {run_dir.trace_json} (open it in Perfetto), and as a picture beside it")
 
 
 def _summary(

@@ -253,6 +253,8 @@ class ReportConfig:
     interval: float = option(5.0, "s between plain lines", gt=0)
     tensorboard: bool = option(True, "write TensorBoard files")
     plot: bool = option(True, "draw the reward curve at the end")
+    trace: bool = option(False, "write trace.json and trace.png, a timeline of some updates")
+    trace_updates: int = option(20, "updates in the timeline", ge=1, le=1000)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ class RunDir:
         self.heartbeat_json = path / "heartbeat.json"
         self.log_txt = path / "log.txt"
         self.curve_png = path / "curve.png"
+        self.trace_json = path / "trace.json"
         self._lock: int | None = lock
         self._identity = identity
         self._last_heartbeat = -float("inf")

@@ -1,0 +1,1 @@
+"""Measurements of a whole machine: what a trainer costs, and what overlap is worth on it."""

@@ -1,0 +1,294 @@
+"""Time to a return: seconds of training until a deterministic evaluation reaches it, for our trainer and for rl_games.
+
+Both train on the same environment class with the same settings, and stop for an evaluation after the same numbers of
+updates. While one is under way the clock stands still and nobody collects: our policy stream is held as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from isaac_appo.bench import machine
+from isaac_appo.bench.files import machine_lines, problem_line, table
+from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warning
+from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
+from isaac_appo.bench.ratios import Spread
+from isaac_appo.bench.scenario import Scenario, parse_scenario, run_block
+from isaac_appo.bench.window import Effort
+from isaac_appo.build import build_env, build_program, build_workers, learner_settings, model_maker, pipeline_settings
+from isaac_appo.config import RunConfig
+from isaac_appo.evaluation import evaluate
+from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.schedule.executors.base import Handler
+from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
+
+TRIAL = Effort(1, 3)
+"""A look at each thread setting of rl_games."""
+NUMBERS = ("seconds", "updates", "return")
+
+
+class Race(NamedTuple):
+    """The rules.
+
+    Attributes:
+        target: deterministic return that ends a run.
+        every: updates between evaluations.
+        cores: threads of an evaluation.
+    """
+
+    target: float
+    every: int
+    cores: int
+
+
+class Clock:
+    """Seconds of training so far."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._since: Optional[float] = None
+
+    def go(self) -> None:
+        """Start, or go on."""
+        self._since = time.perf_counter()
+
+    def stop(self) -> float:
+        """Stand still; returns the seconds so far."""
+        assert self._since is not None
+        self._spent += time.perf_counter() - self._since
+        self._since = None
+        return self._spent
+
+
+class Hold:
+    """Lets policy streams be stopped between two of their operations."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._closed = False
+        self._active = 0
+
+    def guarded(self, handler: Handler) -> Handler:
+        """``handler``, which begins only while the hold is open."""
+
+        def call(*args: int) -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._closed)
+                self._active += 1
+            try:
+                handler(*args)
+            finally:
+                with self._changed:
+                    self._active -= 1
+                    self._changed.notify_all()
+
+        return call
+
+    def close(self) -> None:
+        """Let nothing begin, and wait for what is under way."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: self._active == 0)
+
+    def open(self) -> None:
+        """Go on."""
+        with self._changed:
+            self._closed = False
+            self._changed.notify_all()
+
+
+class HeldPipeline(Pipeline):
+    """A pipeline whose policy streams can be held while the learner is at a boundary."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.hold = Hold()
+
+    def handlers(self) -> Dict[str, Handler]:
+        """See :meth:`Pipeline.handlers`."""
+        policy = ("begin", "adopt", "pick", "copy", "act", "step", "bootstrap", "cut")
+        return {n: self.hold.guarded(h) if n in policy else h for n, h in super().handlers().items()}
+
+
+class Judge:
+    """Evaluates policies in environments of its own, always the same episodes, and keeps the history of a run."""
+
+    def __init__(self, config: RunConfig, race: Race) -> None:
+        self._config, self._race = config, race
+        self._env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
+        self._fresh = self._env.state_dict()
+        self.history: List[Dict[str, float]] = []
+
+    def reached(self, model: ActorCritic, updates: int, seconds: float) -> bool:
+        """Evaluate; whether the target is reached."""
+        self._env.load_state_dict(self._fresh)
+        mean = evaluate(model, self._env, self._config.eval.seed, self._config.ppo.clip_actions).mean
+        self.history.append({"updates": updates, "seconds": seconds, "return": mean})
+        return mean >= self._race.target
+
+    def close(self) -> None:
+        """Release the engine."""
+        self._env.close()
+
+
+def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
+    """Train with the configured schedule; returns the history of evaluations. ``max_iterations`` is the end."""
+    judge, clock, envs = Judge(config, race), Clock(), build_workers(config, "")
+
+    def on_boundary(report: UpdateReport) -> None:
+        updates = report.update + 1
+        if updates % race.every == 0:
+            pipeline.hold.close()
+            if judge.reached(pipeline.learner.model, updates, clock.stop()):
+                pipeline.stop()
+            clock.go()
+            pipeline.hold.open()
+
+    learner = learner_settings(config)
+    make_model = model_maker(config, envs[0].num_obs, envs[0].num_actions)
+    program, settings = build_program(config, learner.minibatches), pipeline_settings(config)
+    pipeline = HeldPipeline(envs, make_model, program, settings, learner, on_boundary)
+    try:
+        clock.go()
+        pipeline.run()
+    finally:
+        judge.close()
+        for env in envs:
+            env.close()
+    return judge.history
+
+
+def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict[str, float]]:
+    """The same with rl_games, with the threads of ``scenario``."""
+    from isaac_appo.bench.rl_games_run import Observer
+    from isaac_appo.integrations import rl_games
+
+    env = build_env(config, config.num_envs, config.seed, config.env.stagger_resets, scenario.threads.physics)
+    judge, clock = Judge(config, race), Clock()
+    model = model_maker(config, env.num_obs, env.num_actions)()
+
+    def tick() -> bool:
+        updates = observer.algo.epoch_num
+        if updates % race.every:
+            return False
+        seconds = clock.stop()
+        model.load_state_dict(observer.algo.model.state_dict(), strict=True)
+        model.publish_statistics()
+        reached = judge.reached(model, updates, seconds)
+        clock.go()
+        return reached
+
+    class Started(Observer):
+        def after_init(self, algo: Any) -> None:
+            super().after_init(algo)
+            clock.go()  # what comes before is construction
+
+    observer = Started(tick)
+    params = rl_games_params(config, learner_settings(config).minibatch_size)
+    try:
+        adapter = rl_games.RlGamesEnv(env)
+        rl_games.train(params, adapter, config.max_iterations, scenario.threads.policy, observer)
+    finally:
+        env.close()
+        judge.close()
+    return judge.history
+
+
+def fastest_rl_games(config: RunConfig, cores: int, effort: Effort, say: Callable[[str], None]) -> Scenario:
+    """rl_games' best thread setting by a short trial of each."""
+    splits = sorted({(1, 1), (cores, 1), (cores, cores)})
+    scenarios = [parse_scenario(f"rl_games_{e}_{t}") for e, t in splits]
+    problem = Problem(config)
+    try:
+        problem.rl_games_params()
+        times = {s: run_block(problem, s, effort).update_s for s in scenarios}
+    finally:
+        problem.close()
+    best = min(times, key=times.__getitem__)
+    say("rl_games' threads: " + ", ".join(f"{s.name} {1e3 * t:.0f} ms" for s, t in times.items()) + f"; {best.name}")
+    return best
+
+
+def run_race(
+    configs: Sequence[RunConfig], race: Race, say: Callable[[str], None] = lambda text: None
+) -> Dict[str, Any]:
+    """Race both systems on every configuration (one a seed), in turns. Returns the report.
+
+    Raises :class:`ValueError` if rl_games cannot cut the batch.
+    """
+    first = configs[0]
+    warning = other_load_warning(other_load_now(), Limits())
+    scenario = fastest_rl_games(first, race.cores, TRIAL, say)
+    runners: Dict[str, Callable[[RunConfig], List[Dict[str, float]]]] = {
+        "ours": lambda config: run_ours(config, race),
+        "rl_games": lambda config: run_rl_games(config, race, scenario),
+    }
+    runs: List[Dict[str, Any]] = []
+    for turn, config in enumerate(configs):
+        for system in sorted(runners, reverse=turn % 2 == 1):  # who goes first changes
+            meter = LoadMeter()
+            meter.start()
+            history = runners[system](config)
+            runs.append({**finish(history, race.target), "system": system, "seed": config.seed,
+                         "other_cores": meter.stop().other_cores, "history": history})  # fmt: skip
+            say(f"{system}, seed {config.seed}: {_told(runs[-1], race.target)}")
+    s = first.schedule
+    return {
+        "target": race.target,
+        "every": race.every,
+        "runs": runs,
+        "systems": {"ours": f"isaac_appo {s.name}, lag {s.lag}", "rl_games": scenario.what},
+        **summarise(runs),
+        "problem": describe_problem(first),
+        "machine": machine.describe(),
+        "warnings": [warning] if warning else [],
+    }
+
+
+def finish(history: Sequence[Dict[str, float]], target: float) -> Dict[str, Any]:
+    """When the target was reached: seconds, updates and the return then; ``None`` for each if it was not."""
+    for point in history:
+        if point["return"] >= target:
+            return {"seconds": point["seconds"], "updates": point["updates"], "return": point["return"]}
+    return {"seconds": None, "updates": None, "return": None}
+
+
+def summarise(runs: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    """Medians, the ratio of them, and the ratio per seed (ours / rl_games: below 1 is faster)."""
+    times = {s: {r["seed"]: r["seconds"] for r in runs if r["system"] == s} for s in ("ours", "rl_games")}
+    missing = [f"{r['system']} seed {r['seed']}" for r in runs if r["seconds"] is None]
+    if missing:
+        failed = f"the target was not reached by {', '.join(missing)}: raise max_iterations"
+        return {"failed": failed, "median_s": None, "ratio_of_medians": None, "ratio_by_seed": None}
+    medians = {s: Spread.of(list(t.values())).median for s, t in times.items()}
+    by_seed = {str(seed): times["ours"][seed] / times["rl_games"][seed] for seed in times["ours"]}
+    ratio = medians["ours"] / medians["rl_games"]
+    return {"failed": "", "median_s": medians, "ratio_of_medians": ratio, "ratio_by_seed": by_seed}
+
+
+def _told(run: Dict[str, Any], target: float) -> str:
+    if run["seconds"] is None:
+        best = max((p["return"] for p in run["history"]), default=float("nan"))
+        return f"return {target:g} was not reached, best {best:.1f}"
+    return f"return {run['return']:.1f} after {run['seconds']:.1f} s, {run['updates']:.0f} updates"
+
+
+def race_markdown(report: Mapping[str, Any]) -> str:
+    """The report of the race."""
+    rows = [
+        [r["system"], str(r["seed"]), *("-" if r[k] is None else f"{r[k]:.1f}" for k in NUMBERS)]
+        for r in report["runs"]
+    ]
+    parts = [f"# Time to a return of {report['target']:g}", problem_line(report["problem"])]
+    parts += ["\n".join(machine_lines(report))]
+    parts += [f"Seconds of training until an evaluation, one every {report['every']} updates, reaches it. "
+              f"ours: {report['systems']['ours']}; {report['systems']['rl_games']}."]  # fmt: skip
+    parts += [table(["system", "seed", "seconds", "updates", "return"], rows)]
+    if report["median_s"] is not None:
+        seeds = ", ".join(f"seed {seed}: {ratio:.2f}" for seed, ratio in report["ratio_by_seed"].items())
+        medians = report["median_s"]
+        parts += [f"Medians: ours {medians['ours']:.1f} s, rl_games {medians['rl_games']:.1f} s: "
+                  f"{report['ratio_of_medians']:.2f}x ({seeds})."]  # fmt: skip
+    return "\n\n".join(parts) + "\n"

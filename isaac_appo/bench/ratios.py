@@ -1,0 +1,79 @@
+"""What the times of the phases say about overlap, and what no schedule can beat."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+
+class Overlap(NamedTuple):
+    """Overlap of collecting and learning.
+
+    Attributes:
+        S: (Tc + Tl) / Ta, speed against taking turns at the same threads. 2 at best.
+        O: max(Tc, Tl) / Ta, share of the ideal. It flatters where one phase is short.
+        H: (Tc + Tl - Ta) / min(Tc, Tl), share of the shorter phase that is hidden behind the longer.
+    """
+
+    S: float
+    O: float  # noqa: E741 (the symbol of the formula)
+    H: float
+
+
+def overlap(collect_s: float, learn_s: float, update_s: float) -> Overlap:
+    """From solo collect time Tc, solo learn time Tl and time per update Ta, in seconds per update."""
+    total = collect_s + learn_s
+    return Overlap(total / update_s, max(collect_s, learn_s) / update_s, (total - update_s) / min(collect_s, learn_s))
+
+
+class Bound(NamedTuple):
+    """The least time per update and what sets it."""
+
+    update_s: float
+    by: str
+
+
+def bound(collect_s: float, learn_s: float, cores: int, policy_threads: int = 1, learner_threads: int = 1) -> Bound:
+    """The least Ta of two overlapping phases: the longer one, or all core-seconds of both spread over ``cores``."""
+    work = (collect_s * policy_threads + learn_s * learner_threads) / cores
+    terms = {"collect": collect_s, "learn": learn_s, "cores": work}
+    by = max(terms, key=terms.__getitem__)
+    return Bound(terms[by], by)
+
+
+class Spread(NamedTuple):
+    """Median and extremes of ``n`` values."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value."""
+        return cls(statistics.median(values), min(values), max(values), len(values))
+
+
+def paired(
+    blocks: Mapping[str, Mapping[int, float]], names: Sequence[str], formula: Callable[..., float]
+) -> Optional[Spread]:
+    """``formula`` of the values of ``names``, round by round, over the rounds in which all of them were accepted.
+
+    ``blocks``: name -> round -> value. ``None`` if there is no such round.
+    """
+    rounds = set.intersection(*(set(blocks.get(name, {})) for name in names)) if names else set()
+    values: List[float] = [formula(*(blocks[name][r] for name in names)) for r in sorted(rounds)]
+    return Spread.of(values) if values else None
+
+
+def overlaps(
+    blocks: Mapping[str, Mapping[int, float]], collect: str, learn: str, update: str
+) -> Dict[str, Optional[Spread]]:
+    """S, O and H of the scenario ``update``, in seconds per update."""
+    names = (collect, learn, update)
+    return {
+        "S": paired(blocks, names, lambda c, t, a: overlap(c, t, a).S),
+        "O": paired(blocks, names, lambda c, t, a: overlap(c, t, a).O),
+        "H": paired(blocks, names, lambda c, t, a: overlap(c, t, a).H),
+    }

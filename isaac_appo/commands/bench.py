@@ -1,0 +1,163 @@
+"""``isaac-appo bench``: what this machine gives, what training takes of it, and how that compares."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from isaac_appo.commands.compose import compose
+
+if TYPE_CHECKING:
+    from isaac_appo.bench.suite import Settings
+    from isaac_appo.config import RunConfig
+
+DEFAULT_PROBLEM = ("num_envs=1024", "train.params.config.minibatch_size=4096")
+"""Of a bench whose words name no task: Ant."""
+MEMORY_UPDATES = 3
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; what else is given are Hydra overrides, as for ``train``."""
+    p = argparse.ArgumentParser(
+        prog="isaac-appo bench", allow_abbrev=False, usage="isaac-appo bench [OPTION ...] [KEY=VALUE ...]",
+        description="Measures simulation, collecting, learning, training in turns, overlapped training, rl_games, in "
+        "interleaved blocks. KEY=VALUE as for train; without task= it is Ant, 1024 envs, minibatches of 4096.",
+    )  # fmt: skip
+    p.add_argument("--quick", action="store_true", help="two minutes: fewer scenarios, shorter blocks")
+    p.add_argument("--scenarios", metavar="A,B", help="only these; see the table in the report for names")
+    p.add_argument("--minutes", type=float, help="budget (default 10, --quick 1.7, --growth 9.5)")
+    p.add_argument("--updates", type=int, help="updates per block (default 20, --quick 4)")
+    p.add_argument("--order-seed", type=int, default=0, help="seed of the order of blocks")
+    p.add_argument("--out", type=Path, help="folder of the report (default bench/NAME)")
+    p.add_argument("--growth", action="store_true", help="how time and memory grow with envs, horizon and width")
+    p.add_argument("--time-to-return", type=float, metavar="R", help="race rl_games to this evaluation return")
+    p.add_argument("--seeds", default="1,2,3", help="of the race")
+    p.add_argument("--every", type=int, default=10, help="updates between the evaluations of the race")
+    return p
+
+
+def main(argv: List[str]) -> int:
+    """Run one bench; 1 if it is worth nothing (its report says why), 2 if it was asked for wrongly."""
+    options, words = parser().parse_known_args(argv)
+    words = with_default_problem(words)
+    composed = compose(words, "bench")
+    from isaac_appo.build import resolve_engine
+    from isaac_appo.sim.engine import EngineError
+    from isaac_appo.tasks.registry import TaskError
+
+    _say(f"Engine: {resolve_engine(composed.config)}")
+    for warning in composed.warnings:
+        _say(f"warning: {warning}")
+    try:
+        report, folder = _measure(options, words, composed.config)
+    except (EngineError, TaskError, ValueError) as error:
+        print(f"isaac-appo bench: {error}", file=sys.stderr)
+        return 2
+    _say(f"Report: {folder}")
+    if report["failed"]:
+        print(f"isaac-appo bench: {report['failed']}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def with_default_problem(words: List[str]) -> List[str]:
+    """The overrides that are typed, after those of the default problem that they do not decide themselves."""
+    keys = {word.partition("=")[0].lstrip("+") for word in words}
+    if "task" in keys:
+        return words
+    return [word for word in DEFAULT_PROBLEM if word.partition("=")[0] not in keys] + words
+
+
+def _measure(options: argparse.Namespace, words: List[str], config: RunConfig) -> Tuple[Dict[str, Any], Path]:
+    """What the options ask for; its report is written and printed."""
+    from isaac_appo.bench import figure, files, growth, race
+
+    problem = f"{config.task.name}_{config.num_envs}x{config.ppo.horizon_length}"
+    if options.growth:
+        folder = options.out or Path("bench") / f"{problem}_growth"
+        report, draw = _growth(options, words, config), figure.growth_figure
+        markdown = growth.growth_markdown(report)
+    elif options.time_to_return is not None:
+        folder = options.out or Path("bench") / f"{problem}_return_{options.time_to_return:g}"
+        report, draw = _race(options, words), figure.race_figure
+        markdown = race.race_markdown(report)
+    else:
+        folder = options.out or Path("bench") / (problem + "_quick" * options.quick)
+        report, draw = _suite(options, words, config), figure.suite_figure
+        markdown = files.suite_markdown(report)
+    report["overrides"] = words
+    files.write_report(folder, report, markdown, draw)
+    print(markdown)
+    return report, folder
+
+
+def suite_settings(quick: bool, minutes: Optional[float], updates: Optional[int], seed: int) -> Settings:
+    """Budget and effort from the options."""
+    from isaac_appo.bench.rounds import Plan
+    from isaac_appo.bench.suite import Settings
+    from isaac_appo.bench.window import Effort
+
+    budget_s = 60.0 * (minutes or (1.7 if quick else 10.0))
+    count = updates or (4 if quick else 20)
+    return Settings(Plan(budget_s, seed=seed), Effort(2, count), solo_updates=count)
+
+
+def _suite(options: argparse.Namespace, words: List[str], config: RunConfig) -> Dict[str, Any]:
+    from isaac_appo.bench import machine, suite
+    from isaac_appo.bench.probe import ProbeError
+    from isaac_appo.bench.scenario import default_scenarios
+
+    names = default_scenarios(machine.cores(), options.quick)
+    if options.scenarios:
+        names = [name for name in options.scenarios.split(",") if name]
+    settings = suite_settings(options.quick, options.minutes, options.updates, options.order_seed)
+    report = suite.run_suite(config, names, settings, _say)
+    if not options.quick:
+        try:
+            report["memory"] = _memory(words, report["scenarios"])
+        except ProbeError as error:  # what was measured so far is worth keeping
+            report["warnings"].append(f"no peak memory: {error}")
+    return report
+
+
+def _memory(words: List[str], scenarios: Dict[str, Any]) -> Dict[str, float]:
+    """Peak memory of each overlapped scenario and of rl_games, each in a process of its own."""
+    from isaac_appo.bench.probe import Request, probe
+
+    names = [name for name in scenarios if name.startswith("lockstep")]
+    names += [name for name in scenarios if name.startswith("rl_games")][:1]
+    _say(f"peak memory of {', '.join(names)}")
+    return {name: float(probe(Request(words, [name], 1, MEMORY_UPDATES, 0.0))["peak_mib"]) for name in names}
+
+
+def _growth(options: argparse.Namespace, words: List[str], config: RunConfig) -> Dict[str, Any]:
+    from isaac_appo.bench import growth
+    from isaac_appo.bench.files import problem_line
+    from isaac_appo.bench.problem import describe_problem
+
+    problem = describe_problem(config)
+    base = growth.Base(words, config.num_envs, config.ppo.horizon_length, problem["minibatches"])
+    report = growth.run_growth(base, 60.0 * (options.minutes or 9.5), _say)
+    return {**report, "problem": problem, "base": f"Around {problem_line(problem)}."}
+
+
+def _race(options: argparse.Namespace, words: List[str]) -> Dict[str, Any]:
+    from isaac_appo.bench import machine, race
+
+    seeds = _seeds(options.seeds)
+    configs = [compose([*words, f"seed={seed}"], "bench").config for seed in seeds]
+    rules = race.Race(options.time_to_return, options.every, machine.cores())
+    return race.run_race(configs, rules, _say)
+
+
+def _seeds(text: str) -> Sequence[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--seeds {text}: whole numbers between commas. Write --seeds 1,2,3") from None
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

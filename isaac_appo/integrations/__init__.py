@@ -1,0 +1,1 @@
+"""Other trainers and loggers, each in a module of its own."""
