@@ -127,6 +127,7 @@ class Trainer:
 
     def state_dict(self) -> Dict[str, Any]:
         """rl_games' keys exactly, plus ``isaac_appo`` with all that makes the continuation exact."""
+        s = self.config.schedule
         pipeline = self.pipeline.state_dict(self.updates - 1)
         learner = pipeline.pop("learner")
         return {
@@ -142,6 +143,7 @@ class Trainer:
                 "shape": shape_of(self.config),
                 "learning_rate": learner["learning_rate"],
                 "policy_version": learner["version"],
+                "budgets": {"policy": s.policy_threads, "learner": s.learner_threads},
                 "pipeline": pipeline,
                 "episodes": self.meter.state_dict(),
                 "elapsed_s": self.reporter.elapsed_s,

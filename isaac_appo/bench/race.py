@@ -17,6 +17,7 @@ from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
 from isaac_appo.bench.ratios import Spread
 from isaac_appo.bench.scenario import Scenario, parse_scenario, run_block
 from isaac_appo.bench.window import Effort
+from isaac_appo.budgets import measure_update, resolve_budgets
 from isaac_appo.build import build_env, build_program, build_workers, learner_settings, model_maker, pipeline_settings
 from isaac_appo.config import RunConfig
 from isaac_appo.evaluation import evaluate
@@ -135,6 +136,7 @@ class Judge:
 
 def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
     """Train with the configured schedule; returns the history of evaluations. ``max_iterations`` is the end."""
+    config, _ = resolve_budgets(config, None, measure_update, race.cores)
     judge, clock, envs = Judge(config, race), Clock(), build_workers(config, "")
 
     def on_boundary(report: UpdateReport) -> None:

@@ -65,13 +65,14 @@ def _train(composed: ComposedConfig) -> int:
 
 
 def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGuard, loaded: Loaded) -> int:
+    from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
     from isaac_appo.checkpoint import load_checkpoint
     from isaac_appo.report.reporter import Reporter, Start
     from isaac_appo.supervision import Watchdog
     from isaac_appo.trainer import Trainer, own_entry
 
-    config = composed.config
     own = own_entry(loaded[0]) if loaded else None
+    config, budgets = resolve_budgets(composed.config, own and own["budgets"], measure_update, available_cores())
     start = Start(int(loaded[0]["epoch"]), int(loaded[0]["frame"]), own["elapsed_s"]) if loaded and own else Start()
     total = config.max_iterations * config.num_envs * config.ppo.horizon_length
     report = config.report
@@ -81,7 +82,8 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGu
     with Reporter(
         run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
     ) as reporter:
-        for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}"):
+        threads = f"Threads: policy {budgets.policy}, learner {budgets.learner} ({budgets.reason})"
+        for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}", threads):
             reporter.message(line)
         for warning in composed.warnings:
             reporter.warn(warning)
@@ -199,17 +201,19 @@ def _newest(directory: Path) -> Optional[Path]:
 
 def _test(composed: ComposedConfig) -> int:
     """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
+    from isaac_appo.budgets import available_cores
     from isaac_appo.build import build_env, model_maker, resolve_engine
     from isaac_appo.checkpoint import CheckpointError, resolve_resume
     from isaac_appo.evaluation import evaluate
 
     config = composed.config
+    threads = config.schedule.policy_threads or available_cores()
     if not config.checkpoint:
         raise CheckpointError("test=True needs a policy to test: add checkpoint=FILE or checkpoint=RUN_DIRECTORY")
     loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
     assert loaded is not None
     print(f"Engine: {resolve_engine(config)}")
-    env = build_env(config, config.eval.num_envs, config.eval.seed, False, config.schedule.policy_threads)
+    env = build_env(config, config.eval.num_envs, config.eval.seed, False, threads)
     model = model_maker(config, env.num_obs, env.num_actions)()
     model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
     model.publish_statistics()

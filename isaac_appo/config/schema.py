@@ -210,8 +210,8 @@ class ScheduleConfig:
         choices=("auto", "inline", "threads"),
         later={"cuda": ("not built yet", "Use schedule.executor=threads")},
     )
-    policy_threads: int = option(1, "torch threads of the policy stream", ge=1, le=1024)
-    learner_threads: int = option(1, "torch threads of the learner stream", ge=1, le=1024)
+    policy_threads: int = option(0, "threads of each policy stream, 0 = chosen for this machine", ge=0, le=1024)
+    learner_threads: int = option(0, "threads of the learner stream, 0 = chosen for this machine", ge=0, le=1024)
     fallback: str = option(
         "warn",
         "when overlap does not pay",

@@ -1,5 +1,4 @@
-"""The targets of :mod:`isaac_appo.learn.targets` as one Warp launch per slab: one thread walks back one env.
-"""
+"""The targets of :mod:`isaac_appo.learn.targets` as one Warp launch per slab: one thread walks back one env."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ def _buffer(spec: Spec) -> List[Tuple[str, str]]:
 
 def _stream(stream: Mapping[str, Any]) -> str:
     envs = f", {_count(stream['envs'], 'env')}" if stream["envs"] else ""
-    return f"{stream['role']}{envs}, {_count(stream['torch_threads'], 'torch thread')}"
+    threads = stream["torch_threads"]  # 0: chosen when the run starts
+    chosen = _count(threads, "torch thread") if threads else "threads chosen at start"
+    return f"{stream['role']}{envs}, {chosen}"
 
 
 def _section(title: str, rows: List[Tuple[str, str]]) -> str:
