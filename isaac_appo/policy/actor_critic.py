@@ -6,7 +6,6 @@ import contextlib
 import io
 from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
-import torch
 from torch import Tensor, nn
 
 from isaac_appo.policy.normalizer import IdentityNormalizer, RunningNormalizer
@@ -73,8 +72,3 @@ def _build_network(network: Dict[str, Any], num_obs: int, num_actions: int) -> n
     builder.load(network)
     with contextlib.redirect_stdout(io.StringIO()):
         return builder.build("actor_critic", actions_num=num_actions, input_shape=(num_obs,), num_seqs=1, value_size=1)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the generators that network initialisation reads; every other draw is counter-based."""
-    torch.manual_seed(seed)

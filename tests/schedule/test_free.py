@@ -218,7 +218,7 @@ def test_without_the_wait_for_readers_snapshots_are_torn() -> None:
         pipeline.run()
         if slowly.torn:
             return
-    raise AssertionError("no torn snapshot in 10 runs: the test above would not see one")
+    pytest.fail("no torn snapshot in 10 runs: the test above would not see one")
 
 
 def test_dead_rows_are_not_counted_as_lag() -> None:

@@ -75,7 +75,9 @@ def test_each_way_to_break_it_is_caught(way: str, operation: str) -> None:
 
 
 def test_what_runs_once_per_update_may_read() -> None:
-    guarded({"boundary": lambda: torch.ones(3).tolist()})["boundary"]()
+    seen = []
+    guarded({"boundary": lambda: seen.append(torch.ones(3).tolist())})["boundary"]()
+    assert seen == [[1.0, 1.0, 1.0]]
 
 
 def test_a_violation_in_a_stream_ends_the_run() -> None:
