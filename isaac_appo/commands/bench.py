@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--out", type=Path, help="folder of the report (default bench/NAME)")
     p.add_argument("--growth", action="store_true", help="how time and memory grow with envs, horizon and width")
     p.add_argument("--time-to-return", type=float, metavar="R", help="race rl_games to this evaluation return")
+    p.add_argument("--ablation", metavar="TASKS", help="what lag costs in samples: Cartpole, Ant or both, resumable")
     p.add_argument("--seeds", default="1,2,3", help="of the race")
     p.add_argument("--every", type=int, default=10, help="updates between the evaluations of the race")
     return p
@@ -41,6 +42,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: List[str]) -> int:
     """Run one bench; 1 if it is worth nothing (its report says why), 2 if it was asked for wrongly."""
     options, words = parser().parse_known_args(argv)
+    if options.ablation:
+        return _ablation(options)
     words = with_default_problem(words)
     composed = compose(words, "bench")
     from isaac_appo.build import resolve_engine
@@ -141,6 +144,23 @@ def _growth(options: argparse.Namespace, words: List[str], config: RunConfig) ->
     base = growth.Base(words, config.num_envs, config.ppo.horizon_length, problem["minibatches"])
     report = growth.run_growth(base, 60.0 * (options.minutes or 9.5), _say)
     return {**report, "problem": problem, "base": f"Around {problem_line(problem)}."}
+
+
+def _ablation(options: argparse.Namespace) -> int:
+    from isaac_appo.bench import ablation
+
+    known, names = ablation.suites(), [name for name in options.ablation.split(",") if name]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"isaac-appo bench: --ablation {unknown[0]}: there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    folder, chosen = options.out or Path("bench") / "ablation", [known[name] for name in names]
+    runs = ablation.run_ablation(chosen, folder, 60.0 * (options.minutes or 60.0), _say)
+    markdown = ablation.ablation_markdown(runs, list(known.values()))
+    (folder / "report.md").write_text(markdown + "\n", encoding="utf-8")
+    ablation.draw_ablation(runs, list(known.values()), folder / "report.png")
+    print(markdown)
+    return 0
 
 
 def _race(options: argparse.Namespace, words: List[str]) -> Dict[str, Any]:
