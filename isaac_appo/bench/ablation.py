@@ -212,7 +212,8 @@ def draw_ablation(runs: Sequence[Dict[str, Any]], chosen: Sequence[Suite], png: 
                 axis.errorbar(x, mean, yerr=error, marker="o", capsize=3, label=f"{advantage}, {loss}")
         axis.axhline(1.0, color="0.6", linewidth=1, linestyle="--")
         axis.set(xlabel="lag (updates)", ylabel="samples to reward / sync", title=suite.name)
-        axis.legend(frameon=False)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(frameon=False)
     figure.tight_layout()
     figure.savefig(png)
     pyplot.close(figure)
