@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 import torch
 
+from isaac_appo.checkpoint import CheckpointWarning
 from isaac_appo.commands.main import main
 
 SMALL = [
@@ -221,7 +223,11 @@ def test_kill_9_loses_no_more_than_since_the_last_checkpoint(tmp_path: Path) -> 
     process.communicate(timeout=60)
     run = tmp_path / "Cartpole" / "default" / "s42"
     saved = json.loads((run / "checkpoints" / "latest.json").read_text())["step"]
-    assert saved >= 4 and train(tmp_path, f"max_iterations={saved + 1}") == 0
+    with warnings.catch_warnings():
+        # The kill may fall between a file and its marker: such a file is passed over, and the run says so.
+        warnings.simplefilter("ignore", CheckpointWarning)
+        assert saved >= 4 and train(tmp_path, f"max_iterations={saved + 1}") == 0
+    assert json.loads((run / "checkpoints" / "latest.json").read_text())["step"] == saved + 1
 
 
 def test_a_second_process_in_the_same_run_directory_is_refused(tmp_path: Path) -> None:
