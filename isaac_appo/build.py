@@ -16,23 +16,21 @@ from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.schedule.pipeline import PipelineSettings, worker_key
 from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
+from isaac_appo.sim.engine import EngineError
+from isaac_appo.sim.registry import EngineChoice, resolve_engine
 
 
-def resolve_engine(config: RunConfig) -> str:
-    """The engine and why, for the first line of a run. Only CPU devices run on the embedded engine."""
-    for key in ("sim_device", "rl_device"):
-        if getattr(config, key) not in ("auto", "cpu"):
-            device = getattr(config, key)
-            rule = "sim=mujoco steps on the CPU, and policy and learner use its tensors in place"
-            raise ConfigError([f"{key} = {device}: {rule}. Use {key}=cpu."])
-    if config.sim.name == "auto":
-        return "sim=mujoco on cpu (sim=auto: the embedded engine runs on any CPU; no GPU engine is built in yet)"
-    return "sim=mujoco on cpu (as asked)"
+def choose_engine(config: RunConfig) -> EngineChoice:
+    """The engine and the device of this run, and why. Errors: ConfigError."""
+    try:
+        return resolve_engine(config.sim.name, config.sim_device, config.rl_device)
+    except EngineError as error:
+        raise ConfigError([str(error)]) from error
 
 
 def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = "") -> TaskEnv:
     """The task's environments on the engine that the configuration names."""
-    sim = config.task.sim
+    sim, engine = config.task.sim, choose_engine(config)
     return make_env(
         config.task.name,
         dict(config.task.env),
@@ -41,7 +39,8 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
         num_envs=num_envs,
         seed=seed,
         threads=config.sim.threads or threads,
-        device="cpu",
+        device=engine.device,
+        engine=engine.name,
         stagger=stagger,
         log_dir=log_dir,
     )

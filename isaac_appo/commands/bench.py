@@ -46,11 +46,11 @@ def main(argv: List[str]) -> int:
         return _ablation(options)
     words = with_default_problem(words)
     composed = compose(words, "bench")
-    from isaac_appo.build import resolve_engine
+    from isaac_appo.build import choose_engine
     from isaac_appo.sim.engine import EngineError
     from isaac_appo.tasks.registry import TaskError
 
-    _say(f"Engine: {resolve_engine(composed.config)}")
+    _say(f"Engine: {choose_engine(composed.config)}")
     for warning in composed.warnings:
         _say(f"warning: {warning}")
     try:

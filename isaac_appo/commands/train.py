@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from isaac_appo.evaluation import Evaluation
     from isaac_appo.report.reporter import Reporter
     from isaac_appo.report.run_dir import RunDir
+    from isaac_appo.sim.registry import EngineChoice
     from isaac_appo.supervision import SignalGuard
     from isaac_appo.trainer import Trainer
 
@@ -40,13 +41,13 @@ def main(argv: List[str]) -> int:
 
 
 def _train(composed: ComposedConfig) -> int:
-    from isaac_appo.build import resolve_engine
+    from isaac_appo.build import choose_engine
     from isaac_appo.checkpoint import resolve_resume
     from isaac_appo.report.run_dir import RunDir
     from isaac_appo.supervision import SignalGuard
 
     config = composed.config
-    engine = resolve_engine(config)
+    engine = choose_engine(config)
     run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
@@ -64,7 +65,7 @@ def _train(composed: ComposedConfig) -> int:
         run_dir.close(status, code)
 
 
-def _run(composed: ComposedConfig, run_dir: RunDir, engine: str, guard: SignalGuard, loaded: Loaded) -> int:
+def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard: SignalGuard, loaded: Loaded) -> int:
     from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
     from isaac_appo.checkpoint import load_checkpoint
     from isaac_appo.report.reporter import Reporter, Start
@@ -202,7 +203,7 @@ def _newest(directory: Path) -> Optional[Path]:
 def _test(composed: ComposedConfig) -> int:
     """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
     from isaac_appo.budgets import available_cores
-    from isaac_appo.build import build_env, model_maker, resolve_engine
+    from isaac_appo.build import build_env, choose_engine, model_maker
     from isaac_appo.checkpoint import CheckpointError, resolve_resume
     from isaac_appo.evaluation import evaluate
 
@@ -212,7 +213,7 @@ def _test(composed: ComposedConfig) -> int:
         raise CheckpointError("test=True needs a policy to test: add checkpoint=FILE or checkpoint=RUN_DIRECTORY")
     loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
     assert loaded is not None
-    print(f"Engine: {resolve_engine(config)}")
+    print(f"Engine: {choose_engine(config)}")
     env = build_env(config, config.eval.num_envs, config.eval.seed, False, threads)
     model = model_maker(config, env.num_obs, env.num_actions)()
     model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)

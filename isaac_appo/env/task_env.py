@@ -11,6 +11,7 @@ from isaac_appo.env.step_kernels import begin_step, finish_step, stagger_ages
 from isaac_appo.env.vec_env import Space, VecEnv
 from isaac_appo.kernels import wp
 from isaac_appo.sim.engine import Engine, EngineError, EngineSpec
+from isaac_appo.sim.registry import engine_class
 from isaac_appo.tasks.base import Task
 from isaac_appo.tasks.registry import make_task, resolve_env_cfg, task_class
 
@@ -140,22 +141,22 @@ def make_env(
     device: str = "cpu",
     stagger: bool = False,
     log_dir: str = "",
+    engine: str = "mujoco",
 ) -> TaskEnv:
-    """A task by name on the `mujoco` engine, ready for `reset()`.
+    """A task by name on an engine by name, ready for `reset()`.
 
     Args:
         task_name: a key of `registry.TASKS`.
         env_cfg: the user's `task.env` settings; what is missing takes the task's default.
         sim_dt: s, time of one env step. substeps: physics steps in it.
-        seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for MuJoCo's log.
+        seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
+        engine: a key of `isaac_appo.sim.registry.ENGINES`.
 
     Errors: TaskError for an unknown task or setting, EngineError for what the engine refuses.
     """
-    from isaac_appo.sim.mujoco import MujocoEngine  # engines are imported only where they are built
-
     resolve_env_cfg(task_name, env_cfg)  # a wrong setting should be told before a simulation is built
     cls = task_class(task_name)
     spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir)
-    engine = MujocoEngine(spec)
-    task = make_task(task_name, env_cfg, engine, seed)
-    return TaskEnv(task, engine, seed, stagger)
+    built = engine_class(engine)(spec)
+    task = make_task(task_name, env_cfg, built, seed)
+    return TaskEnv(task, built, seed, stagger)

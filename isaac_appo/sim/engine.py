@@ -92,6 +92,10 @@ class Engine(abc.ABC):
     initial_dof_pos: Tensor
 
     @abc.abstractmethod
+    def __init__(self, spec: EngineSpec) -> None:
+        """Build N copies in their initial state. Errors: EngineError."""
+
+    @abc.abstractmethod
     def apply_efforts(self, efforts: Tensor) -> None:
         """Set the effort [N, D] in N·m (N) that every dof gets in the steps to come; copied at once."""
 

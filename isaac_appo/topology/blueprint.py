@@ -12,19 +12,19 @@ from typing import Any, Dict, List, Mapping, NamedTuple
 import torch
 from torch import Tensor
 
-from isaac_appo.build import build_program, model_maker, resolve_engine
+from isaac_appo.build import build_program, choose_engine, model_maker
 from isaac_appo.config import RunConfig, fit_minibatch
 from isaac_appo.learn.batch import Batch
 from isaac_appo.policy.snapshot import PolicyBuffer
 from isaac_appo.rollout.slab import Slab
 from isaac_appo.schedule.program import LEARNER, Lockstep, Program, policy_name, shard_sizes
+from isaac_appo.sim.registry import EngineChoice
 from isaac_appo.tasks.registry import task_class
 from isaac_appo.topology.estimate import predict
 
 Spec = Dict[str, Any]
 
 _META = torch.device("meta")
-_DEVICE = "cpu"  # where build_env puts every tensor; resolve_engine refuses any other
 
 
 class Group(NamedTuple):
@@ -33,7 +33,7 @@ class Group(NamedTuple):
     name: str
     holds: str
     bytes: int
-    device: str = _DEVICE
+    device: str = "cpu"
 
 
 class Layout(NamedTuple):
@@ -79,14 +79,15 @@ def groups_of(layout: Layout) -> List[Group]:
 
 def blueprint_of(config: RunConfig) -> Spec:
     """The specification of a run as plain containers. Raises ConfigError for a device that no engine serves."""
-    engine = resolve_engine(config).partition(" ")[0].partition("=")[2]
+    engine = choose_engine(config)
     layout = layout_of(config)
-    groups = groups_of(layout)
+    groups = [group._replace(device=engine.device) for group in groups_of(layout)]
+    gpu = engine.device != "cpu"
     return {
         "task": config.task.name,
         "algorithm": "APPO",
         "policy": "on-policy",
-        "placement": "cpu-native",
+        "placement": "gpu-native" if gpu else "cpu-native",
         "process_topology": _topology(config, layout.program),
         "rollout_worker_layer": _rollout(config, layout, engine),
         "experience_buffer_storage_layer": _buffer(layout, groups),
@@ -119,16 +120,16 @@ def _topology(config: RunConfig, program: Program) -> Spec:
     }
 
 
-def _rollout(config: RunConfig, layout: Layout, engine: str) -> Spec:
+def _rollout(config: RunConfig, layout: Layout, engine: EngineChoice) -> Spec:
     in_turns = isinstance(layout.program, Lockstep) and layout.program.lag == 0
     return {
         "mode": "sync" if in_turns else "async",
         "workers": layout.program.num_workers,
         "envs": config.num_envs,
         "horizon": config.ppo.horizon_length,
-        "engine": engine,
-        "device": _DEVICE,
-        "policy_inference_device": _DEVICE,
+        "engine": engine.name,
+        "device": engine.device,
+        "policy_inference_device": engine.device,
         "generates": ["s", "a", "r", "s'", "terminated", "truncated", "log pi(a|s)", "V(s)", "version"],
         "loop": ["act: normalise, network, sample, write row t in place", "step: env.step, write row t in place"],
     }
@@ -145,7 +146,7 @@ def _buffer(layout: Layout, groups: List[Group]) -> Spec:
         "buffer_class": "RolloutBuffer",
         "implementation": f"ring of {program.num_slabs} slabs per worker, T+1 rows of observations and values",
         "lifetime": "cleared after each update",
-        "location": "in-process RAM",
+        "location": "in-process RAM" if slabs.device == "cpu" else "device memory",
         "device": slabs.device,
         "capacity_transitions": rows,
         "capacity_bytes": slabs.bytes,
@@ -156,7 +157,7 @@ def _buffer(layout: Layout, groups: List[Group]) -> Spec:
 def _learner(config: RunConfig, layout: Layout, groups: List[Group]) -> Spec:
     by_name = {group.name: group.bytes for group in groups}
     return {
-        "device": _DEVICE,
+        "device": groups[0].device,
         "transfer": "none: slabs, batch and policy lie on one device",
         "rows_per_update": layout.batch.rows,
         "minibatches": layout.batch.count,
