@@ -53,7 +53,7 @@ def isaacgym_options(config: RunConfig) -> Dict[str, Any]:
     physics = physics_device(config.sim_device)
     given = {key: value for key, value in asdict(config.task.sim.physx).items() if value is not None}
     names = ("num_threads", "solver_type", "num_subscenes")
-    physx = {**{name: getattr(config, name) for name in names}, "use_gpu": physics != "cpu", **given}
+    physx = {**{name: getattr(config, name) for name in names}, **given, "use_gpu": physics != "cpu"}
     return {
         "compute_device": 0 if physics == "cpu" else int(physics.rpartition(":")[2]),
         "graphics_device": config.graphics_device_id,

@@ -26,7 +26,7 @@ class PhysxConfig:
     num_threads: Optional[int] = option(None, "CPU threads", ge=0)
     solver_type: Optional[int] = option(None, "0 PGS, 1 TGS", ge=0, le=1)
     num_subscenes: Optional[int] = option(None, "subscenes on the CPU", ge=0)
-    use_gpu: Optional[bool] = option(None, "physics on the GPU; None = as sim_device says")
+    use_gpu: bool = option(False, "copy of sim_device", silent=True)
     num_position_iterations: int = option(4, "position iterations of the solver", ge=1, le=255)
     num_velocity_iterations: int = option(0, "velocity iterations of the solver", ge=0, le=255)
     contact_offset: float = option(0.02, "m, distance at which contacts are made", gt=0)

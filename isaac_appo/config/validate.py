@@ -230,6 +230,18 @@ def _network(config: RunConfig) -> Iterator[Finding]:
 
 
 @_check(_WARNINGS)
+def _other_engines(config: RunConfig) -> Iterator[str]:
+    for section, prefix in ((config, ""), (config.task, "task."), (config.task.sim, "task.sim.")):
+        for item in fields(section):
+            rules, value, default = rules_of(item), getattr(section, item.name), default_of(item)
+            if rules.get("engine", config.sim.name) == config.sim.name or value == default:
+                continue
+            if is_dataclass(value):
+                value = {k: v for k, v in vars(value).items() if v != getattr(default, k)}
+            yield f"{prefix}{item.name} = {show(value)}: no effect, {rules['inert']}."
+
+
+@_check(_WARNINGS)
 def _minibatch_fit(config: RunConfig) -> Iterator[str]:
     ppo, num_envs = config.ppo, int(config.task.env["numEnvs"])
     batch = num_envs * ppo.horizon_length
@@ -256,18 +268,6 @@ def _devices(config: RunConfig) -> Iterator[str]:
         value = getattr(config.ppo, name)
         if value not in ("", config.rl_device):
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
-
-
-@_check(_WARNINGS)
-def _other_engines(config: RunConfig) -> Iterator[str]:
-    for section, prefix in ((config, ""), (config.task, "task."), (config.task.sim, "task.sim.")):
-        for item in fields(section):
-            rules, value, default = rules_of(item), getattr(section, item.name), default_of(item)
-            if rules.get("engine", config.sim.name) == config.sim.name or value == default:
-                continue
-            if is_dataclass(value):
-                value = {k: v for k, v in vars(value).items() if v != getattr(default, k)}
-            yield f"{prefix}{item.name} = {show(value)}: no effect, {rules['inert']}."
 
 
 _TRAINING_ENVS = "Isaac Gym makes one simulation per process, so the training environments are evaluated"
