@@ -8,4 +8,4 @@ from __future__ import annotations
 
 import os
 
-collect_ignore_glob = [] if os.environ.get("ISAACGYM_DOUBLE") else ["double/*"]
+collect_ignore = [] if os.environ.get("ISAACGYM_DOUBLE") else ["double"]
