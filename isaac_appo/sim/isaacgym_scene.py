@@ -109,6 +109,8 @@ def build_scene(spec: EngineSpec, model: Model) -> Scene:
     _add_sensors(gym, asset, spec, model)
     actors = _add_actors(gym, sim, asset, spec, model, order)
     viewer = None if graphics < 0 else gym.create_viewer(sim, gymapi.CameraProperties())
+    if graphics >= 0 and viewer is None:
+        raise EngineError("Isaac Gym opened no viewer; it wrote the reason above. Without a screen, use headless=True")
     if not gym.prepare_sim(sim):
         raise EngineError("Isaac Gym could not prepare the simulation (prepare_sim); it wrote the reason above")
     return Scene(gym, sim, order, actors, viewer)

@@ -114,9 +114,15 @@ def test_a_broken_row_is_parked_and_harms_no_other(name: str, key: str, value: f
     assert torch.equal(hurt.root_pos[1], hurt.initial_root_pos)
     assert torch.equal(hurt.dof_pos[1], hurt.initial_dof_pos)
     assert not hurt.root_ang_vel[1].any() and not hurt.site_wrench[1].any()
-    hurt.reset(rows(4, 1))
+    hurt.reset(rows(4, 0))
+    assert hurt.invalid[1]
+    drive(hurt, 1, seed=9)  # from where it was parked, without a reset
     assert not hurt.invalid.any()
+    getattr(hurt, key)[1] = value
+    hurt.reset(rows(4, 1))
     drive(hurt, 1, seed=9)
+    assert hurt.invalid[1]
+    hurt.reset(rows(4, 1))
     assert not hurt.invalid.any()
 
 

@@ -116,6 +116,7 @@ def test_a_second_simulation_is_refused_before_anything_is_built(make_engine: Ma
         ("create_sim", None, "made no simulation"),
         ("load_asset", None, "importer does not read"),
         ("create_asset_force_sensor", -1, "no force sensor for site 'foot_1' on body 'foot_1'"),
+        ("create_viewer", None, "opened no viewer"),
         ("prepare_sim", False, "prepare_sim"),
         ("get_asset_dof_names", ["a"], r"reads the dofs \['a'\], MuJoCo \['hip_1'"),
         ("refresh_dof_state_tensor", False, "refused refresh_dof_state_tensor"),
@@ -126,7 +127,7 @@ def test_what_isaac_gym_refuses_is_an_error(
 ) -> None:
     monkeypatch.setattr(gymapi.Gym, call, lambda *args: result)
     with pytest.raises(EngineError, match=message):
-        make_engine()
+        make_engine(options={"headless": False})
 
 
 def test_a_setter_that_is_refused_is_an_error(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
