@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.read import default_of
@@ -28,7 +29,6 @@ from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest, nearest_path
 from isaac_appo.config.validate import validate
 
-GROUPS = ("task", "train", "sim", "schedule", "advantage", "loss")
 # Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
 _RAW = ("checkpoint", "resume", "experiment", "run_root")
 # Their keys are free-form, so only what the YAML holds can tell a misspelt one.
