@@ -49,7 +49,7 @@ class ComposedConfig:
 
     def annotated(self) -> str:
         """The resolved configuration as YAML, each value with where it comes from in a comment."""
-        with _hydra("origin") as loader:
+        with hydra_loader() as loader:
             return annotated(self.cfg, origins(loader, self.words), resolve=True)
 
 
@@ -72,7 +72,7 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    with _hydra(command) as loader:
+    with hydra_loader(command) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
@@ -91,7 +91,7 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
 
 
 @contextmanager
-def _hydra(job: str) -> Iterator[ConfigLoader]:
+def hydra_loader(job: str = "train") -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
@@ -123,7 +123,7 @@ def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
         elif word in ("--resolve", "--origin"):
             flags[word[2:]] = True
         elif word in ("-m", "--multirun"):
-            errors.append(f"{word}: sweeps come later. Start one run per value, each with its own experiment=NAME")
+            errors.append(f"{word}: only isaac-appo train sweeps. Leave it out and give one value for each key")
         elif word in ("-c", "--cfg") or word.startswith("--cfg="):
             what = word[6:] if word.startswith("--cfg=") else next(words, "")
             flags["cfg"] = True
@@ -182,7 +182,7 @@ def _check_overrides(words: Sequence[str], loader: ConfigLoader, errors: List[ob
             continue
         key = override.key_or_group
         if override.is_sweep_override():
-            errors.append(f"{word}: several values make a sweep, which comes later. Give one value")
+            errors.append(f"{word}: several values make a sweep. Write isaac-appo train -m ..., or give one value")
         elif key in GROUPS and not override.is_delete() and not isinstance(override.value(), (dict, list)):
             kept += _check_choice(key, str(override.value()), loader, search, errors)
         elif override.is_delete() or "/" in key or key.startswith(_FREE_FORM):
@@ -299,6 +299,7 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
         f"  isaac-appo {command} task=Cartpole seed=1 max_iterations=50 experiment=mine",
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
         f"  isaac-appo {command} task=Ant --cfg job --resolve --origin    (every key and its origin; nothing runs)",
+        "  isaac-appo train -m task=Ant,Cartpole seed=1,2,3    (a sweep: one process per run)",
         "",
         "Choices:",
     ]

@@ -22,7 +22,11 @@ Loaded = Optional[Tuple[Dict[str, Any], Path]]
 
 
 def main(argv: List[str]) -> int:
-    """Run one training; returns the process exit code."""
+    """Run one training, or with -m a sweep of them; returns the process exit code."""
+    if {"-m", "--multirun"} & set(argv) and not {"-h", "--help"} & set(argv):
+        from isaac_appo.commands import sweep
+
+        return sweep.main(argv)
     composed = compose(argv, "train")
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError

@@ -116,9 +116,9 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
             "--headless: no such option. "
             "Options are --help, --cfg job, --resolve, --origin, --config-dir DIR and -m; keys are KEY=VALUE",
         ),
-        ("-m", "-m: sweeps come later. Start one run per value, each with its own experiment=NAME"),
-        ("--multirun", "--multirun: sweeps come later. Start one run per value, each with its own experiment=NAME"),
-        ("seed=1,2", "seed=1,2: several values make a sweep, which comes later. Give one value"),
+        ("-m", "-m: only isaac-appo train sweeps. Leave it out and give one value for each key"),
+        ("--multirun", "--multirun: only isaac-appo train sweeps. Leave it out and give one value for each key"),
+        ("seed=1,2", "seed=1,2: several values make a sweep. Write isaac-appo train -m ..., or give one value"),
         ("seed=[1", "seed=[1: Hydra cannot read it. Quote the value: 'seed=\"VALUE\"'"),
         ("--cfg=hydra", "--cfg hydra: only the job's configuration can be shown. Write --cfg job"),
         ("--config-dir=/no/such", "--config-dir /no/such: no such folder. Give the folder that holds task/ and train/"),
