@@ -79,7 +79,8 @@ def test_a_grid_has_a_folder_for_each_run_and_a_table_of_settings(
 
 
 @pytest.mark.usefixtures("instead_of_training")
-def test_optuna_searches_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_optuna_searches_and_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
     words = [*TINY, f"run_root={tmp_path}", "schedule.lag=int(interval(0,8))", "hydra/sweeper=optuna", "sweep.jobs=1"]
     assert main(["train", "-m", *words, "hydra.sweeper.n_trials=2"]) == 0
     assert main(["train", "-m", *words, "hydra.sweeper.n_trials=3"]) == 0

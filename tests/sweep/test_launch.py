@@ -140,14 +140,14 @@ def test_an_error_of_the_sweep_itself_leaves_no_job_behind(tmp_path: Path) -> No
 
 
 def test_submitit_runs_the_same_command_and_returns_its_exit_code(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
     launcher = SubmititLauncher(tmp_path / "submitit", "local", {}, 1, program("print('said', word); sys.exit(3)"))
     assert run(jobs("a"), launcher, tmp_path) == (True, {1: 3})
     assert (tmp_path / "1.log").read_text() == "said a\n"
 
 
 def test_parameters_of_the_cluster_reach_submitit_and_wrong_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    import submitit
-
+    submitit = pytest.importorskip("submitit")
     seen: Dict[str, Any] = {}
     monkeypatch.setattr(submitit.AutoExecutor, "__init__", lambda self, folder, cluster: seen.update(cluster=cluster))
     monkeypatch.setattr(submitit.AutoExecutor, "update_parameters", lambda self, **params: seen.update(params))
@@ -157,11 +157,13 @@ def test_parameters_of_the_cluster_reach_submitit_and_wrong_ones_are_refused(mon
 
 
 def test_a_wrong_parameter_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
     with pytest.raises(ValueError, match="slurm_partitoin"):
         SubmititLauncher(tmp_path, "local", {"partitoin": "gpu"}, 1)
 
 
 def test_a_time_limit_stops_the_training_and_asks_for_the_same_again(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
     train, log = launch.TrainCommand(), tmp_path / "log"
     command = program("print('ready', flush=True); time.sleep(600)")
 

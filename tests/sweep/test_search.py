@@ -10,6 +10,8 @@ from isaac_appo.commands.compose import hydra_loader
 from isaac_appo.sweep.plan import SEARCH, Job, find_axes
 from isaac_appo.sweep.search import Search
 
+pytest.importorskip("optuna")  # an extra
+
 
 def search(folder: Path, trials: int, *words: str) -> Search:
     with hydra_loader() as loader:
