@@ -14,9 +14,9 @@ from isaac_appo.config.choices import GROUPS, choices
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.schema import RunConfig
 
-_OVERRIDES = ("train", "bench", "blueprint", "topology", "play", "export", "test")
-"""Commands that take KEY=VALUE; one that this version lacks is never completed."""
+# Commands that take no KEY=VALUE, and their words; where there are none, files are completed.
 _OTHER: Dict[str, Tuple[str, ...]] = {
+    "plot": (),
     "doctor": ("--json", "--matrix", "--run-root"),
     "list": ("tasks", "engines", "schedules", "advantages", "losses"),
     "completion": ("bash", "zsh"),
@@ -113,11 +113,11 @@ def script(shell: str) -> str:
     reply = 'COMPREPLY=( $(compgen -W "{}" -- "{}") )' if shell == "bash" else "compadd -- {}"
     parts = {
         "COMMANDS": " ".join(COMMANDS),
-        "KEYED": "|".join(name for name in _OVERRIDES if name in COMMANDS),
+        "KEYED": "|".join(name for name in COMMANDS if name not in _OTHER),
         "KEYS": " ".join([*words, *_OPTIONS]),
         "KEYS_PLAIN": " ".join(words),
         "OPTIONS": " ".join(_OPTIONS),
-        "OTHER": _cases(_OTHER, reply, "$current", "; return"),
+        "OTHER": _cases({name: words for name, words in _OTHER.items() if words}, reply, "$current", "; return"),
         "VALUES": _cases(valued, reply, "${current#*=}"),
     }
     text = _SHELLS[shell]

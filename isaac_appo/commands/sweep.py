@@ -38,6 +38,8 @@ def _refusals(axes: Sequence[Axis], options: Options) -> Iterator[str]:
     """What a sweep cannot be made of."""
     if not axes:
         yield "-m: no key has several values. Write for example seed=1,2,3, or leave -m out"
+    if options.sweeper == "optuna" and options.jobs == 0:
+        yield "sweep.jobs = 0: a search knows its next run from the last ones, so none can be printed. Use 1"
     for axis in axes:
         if options.sweeper == "basic" and not axis.values:
             yield f"{axis.key}: an interval is searched, not listed. Use hydra/sweeper=optuna, or list its values"
@@ -144,7 +146,7 @@ class Sweep:
             f"final return {row.final_reward:.1f}" if row.exit_code == 0 else f"FAILED with exit code {row.exit_code}"
         )
         print(f"[{row.job}/{self.total}] {row.overrides}: {text} after {row.seconds:.0f} s", flush=True)
-        if row.exit_code != 0:
+        if row.exit_code not in ends:
             print(f"    {_last_line(self._log(result.job))}", flush=True)
 
     def _page(self) -> None:

@@ -169,7 +169,8 @@ def run_jobs(
     Ctrl-C and SIGTERM stop all of them: each training saves a checkpoint and ends; a second one kills them.
     """
     live: Dict[int, Tuple[Job, Any, float]] = {}
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    # Ctrl-C as well: a shell that starts the sweep in the background has it ignored.
+    previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return _pump(jobs, launcher, log_of, on_start, on_end, poll_s, live)
     except KeyboardInterrupt:
@@ -184,7 +185,8 @@ def run_jobs(
         _stop(live, signal.SIGTERM)
         raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: Any) -> None:

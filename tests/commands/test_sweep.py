@@ -106,6 +106,7 @@ def test_no_jobs_prints_the_commands_and_runs_nothing(tmp_path: Path, capsys: py
         (["num_envs=8"], "-m: no key has several values. Write for example seed=1,2,3"),
         (["train.params.config.gamma=interval(0.9,1)"], "train.params.config.gamma: an interval is searched"),
         (["seed=1,2", "hydra/sweeper=optuna"], "seed: a search over seeds finds the luckiest one"),
+        (["schedule.lag=0,1", "hydra/sweeper=optuna", "sweep.jobs=0"], "sweep.jobs = 0: a search knows"),
         (["task=Ant,Cartpol"], "with task=Cartpol: task = Cartpol: must be one of Ant, Cartpole. Did you mean"),
         (["schedule=sync,lockstep", "schedule.lag=1", "seed=1,2"], "with schedule=sync: schedule.lag = 1: must be 0"),
         (["seed=1,2", "headless"], "headless: needs a value"),
