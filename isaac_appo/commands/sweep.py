@@ -142,9 +142,9 @@ class Sweep:
         write_summary(self.folder / "sweep_summary.csv", self.rows)
         if self.search is not None:
             self.search.tell(result.job, row.final_reward if row.exit_code == 0 else math.nan)
-        text = (
-            f"final return {row.final_reward:.1f}" if row.exit_code == 0 else f"FAILED with exit code {row.exit_code}"
-        )
+        reward = "no episode ended" if math.isnan(row.final_reward) else f"final return {row.final_reward:.1f}"
+        ends = {0: reward, _INTERRUPTED: f"stopped, exit code {_INTERRUPTED}"}
+        text = ends.get(row.exit_code, f"FAILED with exit code {row.exit_code}")
         print(f"[{row.job}/{self.total}] {row.overrides}: {text} after {row.seconds:.0f} s", flush=True)
         if row.exit_code not in ends:
             print(f"    {_last_line(self._log(result.job))}", flush=True)

@@ -80,7 +80,7 @@ def test_a_runs_name_holds_all_but_task_and_seed() -> None:
     ("one", "other"),
     [
         ({"train.params.network.mlp.units": "[8,8]"}, {"train.params.network.mlp.units": "[8/8]"}),  # plain: the same
-        ({"a.x": "1", "b.x": "2"}, {"a.x": "2", "b.x": "1"}),
+        ({"a.x": "1", "b.x": "2"}, {"b.x": "1", "c.x": "2"}),
         ({"k": "v" * 200}, {"k": "v" * 201}),
     ],
 )
