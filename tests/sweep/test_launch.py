@@ -104,7 +104,7 @@ def test_no_more_than_the_slots_run_and_a_job_is_drawn_when_one_is_free(tmp_path
 
 HANDLER = (
     "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.1), print('saved', flush=True), sys.exit(130))); "
-    "print('ready', flush=True); time.sleep(600)"
+    "print('ready', flush=True); time.sleep(60)"
 )
 
 
@@ -125,7 +125,7 @@ def test_a_signal_stops_every_job_after_it_has_saved(tmp_path: Path, number: int
 
 
 def test_an_error_of_the_sweep_itself_leaves_no_job_behind(tmp_path: Path) -> None:
-    launcher = LocalLauncher(2, [], program("time.sleep(600)"))
+    launcher = LocalLauncher(2, [], program("time.sleep(60)"))
     started: List[Any] = []
     start = launcher.start
     launcher.start = lambda *a: started.append(start(*a)) or started[-1]  # type: ignore[method-assign]
@@ -165,7 +165,7 @@ def test_a_wrong_parameter_is_refused(tmp_path: Path) -> None:
 def test_a_time_limit_stops_the_training_and_asks_for_the_same_again(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     train, log = launch.TrainCommand(), tmp_path / "log"
-    command = program("print('ready', flush=True); time.sleep(600)")
+    command = program("print('ready', flush=True); time.sleep(60)")
 
     def near_the_limit(*_: Any) -> None:
         again.append(train.checkpoint([*command, "a"], str(log)))

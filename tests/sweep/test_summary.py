@@ -11,7 +11,7 @@ from isaac_appo.sweep.summary import Row, final_reward, read_summary, row_of, wr
 def test_the_final_reward_is_the_last_finite_one(tmp_path: Path) -> None:
     assert math.isnan(final_reward(tmp_path))
     (tmp_path / "metrics.csv").write_text(
-        "update,env_steps,elapsed_s,rewards/step\n1,8,0.1,\n2,16,0.2,3.5\n3,24,0.3,\n"
+        "update,env_steps,elapsed_s,rewards/step\n1,8,0.1,1.0\n2,16,0.2,3.5\n3,24,0.3,\n"
     )
     assert final_reward(tmp_path) == 3.5
     job = Job(4, ["x"], {"seed": "1", "schedule.lag": "2"}, tmp_path)
