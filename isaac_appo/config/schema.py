@@ -42,6 +42,7 @@ class TaskConfig:
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
+    play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
 
 
 @dataclass(frozen=True)
