@@ -11,9 +11,9 @@ import mujoco
 import numpy as np
 
 from isaac_appo.play.scene import Scene
-from isaac_appo.play.video import VideoError
+from isaac_appo.play.video import VideoError, load_encoder
 
-__all__ = ["Camera"]
+__all__ = ["Camera", "check_camera"]
 
 _PLATFORMS = ("egl", "osmesa")
 MAX_GEOMS = 2000
@@ -34,6 +34,12 @@ def _open_context(width: int, height: int) -> Any:
         f"no picture can be drawn without a display: {'; '.join(faults)}. Install one of the two "
         "(Debian: apt install libegl1 libgl1-mesa-dri, or libosmesa6 with MUJOCO_GL=osmesa), or leave video out"
     )
+
+
+def check_camera() -> None:
+    """Find out here and now whether films can be made. Errors: VideoError."""
+    load_encoder()
+    _open_context(16, 16).free()
 
 
 class Camera:
