@@ -29,6 +29,8 @@ EXTRAS = {
     "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
     "wandb": ["wandb"],
     "export": ["onnx", "onnxruntime"],
+    "video": ["imageio-ffmpeg"],
+    "viewer": ["viser"],
 }
 
 if VERSION is None:
@@ -46,7 +48,7 @@ setup(
     package_data={
         "isaac_appo": ["py.typed"],
         "isaac_appo.topology": ["*.json"],
-        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml"],
+        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml", "assets/demo/*"],
         "isaac_appo.cfg": ["*.yaml", "**/*.yaml"],
     },
     install_requires=CORE,

@@ -78,7 +78,7 @@ def save_checkpoint(
     warn: Warn = _warn,
     spare: Collection[Path] = (),
 ) -> Path:
-    """Write `state` as the checkpoint of `step` and delete all but the newest `keep`, `spare` and the best; return its path.
+    """Write `state` as the checkpoint of `step`; delete all but the newest `keep`, `spare` and the best; return it.
 
     `state` holds tensors, dict, list, tuple, str, int, float, bool and None only. A tensor that is a view is stored
     with its whole storage. Checkpoints of a later step belong to a branch that a resume has left: they are moved to
@@ -179,11 +179,10 @@ def _set_aside_newer(path: Path, step: int, tag: str, warn: Warn) -> None:
 
 def _prune(saved: Path, keep: int, tag: str, warn: Warn, spare: Collection[Path]) -> None:
     best = read_best(saved.parent)
-    kept_for_others = {saved, *spare, *([best[0]] if best else [])}
     valid = list_checkpoints(saved.parent, tag)
     kept = valid[-keep:]
     doomed = [file for file in _data_files(saved.parent, tag) if kept and _step(file) < _step(kept[0])]
-    doomed = [file for file in doomed if file not in kept_for_others]
+    doomed = [file for file in doomed if file not in (saved, *spare) and (best is None or file != best[0])]
     leftovers = list(saved.parent.glob(f".{tag}_*.tmp-*"))  # of killed writers: the directory has one writer
     for file in [name for data in doomed for name in (_marker_path(data), data)] + leftovers:
         _delete(file, warn)
@@ -205,12 +204,13 @@ def save_best(directory: Path, path: Path, metric: float, by: str = "training") 
     Raises CheckpointWriteError.
     """
     best = read_best(directory)
-    if best is not None and json.loads((Path(directory) / BEST).read_text()).get("by", "training") != by:
-        best = None
-    if not math.isfinite(metric) or (best is not None and metric <= best[1]):
+    rival = best is not None and json.loads((Path(directory) / BEST).read_text()).get("by", "training") == by
+    if not math.isfinite(metric) or (rival and best is not None and metric <= best[1]):
         return False
     try:
-        write_json(Path(directory) / BEST, {"file": Path(path).name, "step": _step(Path(path)), "metric": metric, "by": by})
+        write_json(
+            Path(directory) / BEST, {"file": Path(path).name, "step": _step(Path(path)), "metric": metric, "by": by}
+        )
     except OSError as error:
         raise CheckpointWriteError(f"{Path(directory) / BEST} was not written: {error}.") from error
     return True
@@ -233,16 +233,12 @@ class CheckpointWriter:
         self._keep, self._tag, self._warn = keep, tag, warn
         self._failures, self._max_failures = 0, max_failures
 
-    def path_of(self, step: int) -> Path:
-        """Where the checkpoint of `step` is, if it was saved."""
-        return self.directory / f"{self._tag}_{step:09d}.pth"
-
     def save(self, state: State, step: int, metrics: dict[str, float] | None = None) -> Path | None:
         """Save and return the path, or warn and return None. Raises CheckpointWriteError at the last failure in a row,
         and what `save_checkpoint` raises for a state it refuses."""
         try:
-            settings = (self._keep, self._tag, metrics, self._warn, self.spare)
-            self.last_path = save_checkpoint(self.directory, state, step, *settings)
+            how = (self._keep, self._tag, metrics, self._warn, self.spare)
+            self.last_path = save_checkpoint(self.directory, state, step, *how)
         except CheckpointWriteError as error:
             self._failures += 1
             count = f"{self._failures} of {self._max_failures} failed checkpoints in a row"

@@ -98,7 +98,11 @@ class Evaluator:
 
     def due(self, update: int) -> Due:
         """What is due after `update` updates; asked once per boundary whose weights are published."""
-        every, frequency, horizon = self.config.eval.every, self.config.capture_video_freq, self.config.ppo.horizon_length
+        every, frequency, horizon = (
+            self.config.eval.every,
+            self.config.capture_video_freq,
+            self.config.ppo.horizon_length,
+        )
         due = Due(
             every > 0 and update // every > self._evaluated // every,
             self.config.capture_video and update * horizon // frequency > self._filmed * horizon // frequency,

@@ -101,7 +101,7 @@ class Trainer:
         finally:
             env.close()
         if settings.every and self.updates:
-            self._save_best(self.writer.path_of(self.updates), result.mean, "evaluation")
+            self._save_best(self._checkpoint_path(), result.mean, "evaluation")
         return result
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Trainer:
             )
         if not any(due):
             return
-        path = self.writer.path_of(self.updates)
+        path = self._checkpoint_path()
         if due.evaluate:
             if self.writer.last_path != path:
                 self.save()
@@ -192,6 +192,9 @@ class Trainer:
         path = self.writer.save(self.state_dict(), self.updates, {"mean_reward": self.meter.mean_reward})
         if path is not None and not self.config.eval.every:
             self._save_best(path, self.meter.mean_reward, "training")
+
+    def _checkpoint_path(self) -> Path:
+        return self.run_dir.checkpoints / f"ckpt_{self.updates:09d}.pth"
 
     def _save_best(self, path: Path, mean: float, by: str) -> None:
         if self.updates >= self.config.ppo.save_best_after and path.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from isaac_appo.evaluation import Evaluation, evaluate
 from isaac_appo.evaluator import Due, Evaluator, Job
 from isaac_appo.play.agent import load_model
 from isaac_appo.play.session import build_play_env, load_policy
+from tests.helpers import can_film
 
 SMALL = [
     "task=Cartpole",
@@ -59,7 +61,9 @@ def test_training_is_the_same_to_the_bit_with_and_without(tmp_path: Path) -> Non
 
 
 def test_the_best_is_chosen_by_evaluation_and_is_still_there(tmp_path: Path) -> None:
-    run = train(tmp_path, "max_iterations=9", "eval.every=2", "train.params.config.save_frequency=1", "keep_checkpoints=2")
+    run = train(
+        tmp_path, "max_iterations=9", "eval.every=2", "train.params.config.save_frequency=1", "keep_checkpoints=2"
+    )
     best = json.loads((run / "checkpoints" / "best.json").read_text())
     assert best["by"] == "evaluation" and (run / "checkpoints" / best["file"]).is_file()
     policy = load_policy(str(run / "checkpoints" / "best.json"))
@@ -155,10 +159,19 @@ def test_a_failure_is_a_result_and_training_goes_on(tmp_path: Path, monkeypatch:
     assert json.loads((run / "run.json").read_text())["status"] == "complete"
 
 
+@pytest.mark.skipif(not can_film(), reason="no encoder, or neither EGL nor OSMesa")
 def test_films_are_made_beside_training(tmp_path: Path) -> None:
-    pytest.importorskip("imageio_ffmpeg")
     words = ["capture_video=True", "capture_video_freq=800", "capture_video_len=6", "max_iterations=4"]
     run = train(tmp_path, *words)
     films = sorted((run / "videos").iterdir())
     assert [film.name for film in films] == ["update_000000001.mp4"] and films[0].stat().st_size > 1000
     assert "Video of version 1: " in (run / "log.txt").read_text()
+
+
+def test_films_that_cannot_be_made_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert main(["train", *SMALL, f"run_root={tmp_path}", "max_iterations=2", "capture_video=True"]) == 2
+    assert "pip install imageio-ffmpeg" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.pth"))

@@ -129,5 +129,7 @@ def _compare(config: RunConfig, policy: Policy, trained_on: str, played_on: str,
 def _watch(config: RunConfig, policy: Optional[Policy], options: PlayOptions) -> int:
     from isaac_appo.play.viewer import watch
 
-    watch(config, policy, options.agent, options.port, lambda address: print(f"Open {address} in a browser. Ctrl-C ends."))
+    watch(
+        config, policy, options.agent, options.port, lambda address: print(f"Open {address} in a browser. Ctrl-C ends.")
+    )
     return 0

@@ -1,4 +1,4 @@
-"""Writes ONNX, TorchScript and contract, and checks both against the policy that was trained before anyone gets them."""
+"""Writes ONNX, TorchScript and contract, and compares both with the policy that was trained."""
 
 from __future__ import annotations
 
@@ -58,16 +58,15 @@ def export(config: RunConfig, policy: Policy, folder: Path) -> Exported:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{config.task.name}{ending}" for ending in (".onnx", ".pt", ".json")]
         contract = contract_of(config, policy, env)
-        _write(exported.eval(), obs[:2], contract, paths, onnx)
+        script = _write(exported.eval(), obs[:2], contract, paths, onnx)
         session = runtime.InferenceSession(str(paths[0]), providers=["CPUExecutionProvider"])
-        script = torch.jit.load(str(paths[1]))
         differences = {
             "onnx": _difference(lambda x: torch.as_tensor(session.run(None, {"obs": x.numpy()})[0]), obs, actions),
             "torchscript": _difference(script, obs, actions),
         }
         files = {path.name: sha256(path) for path in paths[:2]}
         write_json(paths[2], {**contract, "files_sha256": files, "largest_difference": differences})
-        return Exported(*paths, differences)
+        return Exported(paths[0], paths[1], paths[2], differences)
     finally:
         env.close()
 
@@ -77,13 +76,15 @@ def _packages() -> Any:
         import onnx
         import onnxruntime
     except ImportError as error:
-        raise ExportError(f"export needs onnx and onnxruntime ({error}). Install: pip install onnx onnxruntime") from error
+        raise ExportError(
+            f"export needs onnx and onnxruntime ({error}). Install: pip install onnx onnxruntime"
+        ) from error
     return onnx, onnxruntime
 
 
 @torch.no_grad()
 def _samples(env: TaskEnv, model: Any, clip_actions: bool) -> Any:
-    """Observations [3 * ROWS, O] as they come and far beyond, and what the trained policy does as the env applies it."""
+    """Observations [3 * ROWS, O] as they come and far beyond, and the actions of the trained policy in the env."""
     generator = torch.Generator().manual_seed(0)
     act, seen = mean_action(model, env, clip_actions), [env.reset().cpu().clone()]
     for _ in range(20):
@@ -97,11 +98,13 @@ def _samples(env: TaskEnv, model: Any, clip_actions: bool) -> Any:
     return torch.cat(seen), torch.cat(actions)
 
 
-def _write(policy: ExportedPolicy, example: Tensor, contract: Dict[str, Any], paths: Any, onnx: Any) -> None:
-    legacy = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+def _write(policy: ExportedPolicy, example: Tensor, contract: Dict[str, Any], paths: Any, onnx: Any) -> Any:
+    """Write both files; returns the TorchScript module as read back."""
+    legacy: Dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both exporters are deprecated in favour of one that Python 3.8 lacks
         torch.jit.trace(policy, example).save(str(paths[1]))
+        script = torch.jit.load(str(paths[1]))
         torch.onnx.export(
             policy,
             (example,),
@@ -116,6 +119,7 @@ def _write(policy: ExportedPolicy, example: Tensor, contract: Dict[str, Any], pa
     onnx.helper.set_model_props(graph, {"contract": json.dumps(contract)})
     onnx.checker.check_model(graph)
     onnx.save(graph, str(paths[0]))
+    return script
 
 
 def _difference(function: Callable[[Tensor], Tensor], obs: Tensor, actions: Tensor) -> float:

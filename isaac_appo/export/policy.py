@@ -28,11 +28,11 @@ class ExportedPolicy(nn.Module):
         self.network = model.a2c_network
         self.clip_obs = min(clip_obs, _LARGEST)
         self.bound = min(clip_env, 1.0 if clip_actions else _LARGEST)
-        normalizer = model.running_mean_std
-        normalizes = isinstance(normalizer, RunningNormalizer)
-        self.limit = CLIP if normalizes else _LARGEST
-        self.register_buffer("mean", normalizer.mean.clone() if normalizes else torch.zeros(model.num_obs))
-        self.register_buffer("inv_std", normalizer.inv_std.clone() if normalizes else torch.ones(model.num_obs))
+        mean, inv_std, self.limit = torch.zeros(model.num_obs), torch.ones(model.num_obs), _LARGEST
+        if isinstance(model.running_mean_std, RunningNormalizer):
+            mean, inv_std, self.limit = model.running_mean_std.mean, model.running_mean_std.inv_std, CLIP
+        self.register_buffer("mean", mean.clone())
+        self.register_buffer("inv_std", inv_std.clone())
 
     def forward(self, obs: Tensor) -> Tensor:
         """See the class."""

@@ -28,7 +28,7 @@ def _open_context(width: int, height: int) -> Any:
             context = importlib.import_module(f"mujoco.{name}").GLContext(width, height)
             context.make_current()
             return context
-        except Exception as error:  # a missing library shows in as many ways as there are drivers
+        except Exception as error:  # noqa: PERF203 (a missing library shows in as many ways as there are drivers)
             faults.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
     raise VideoError(
         f"no picture can be drawn without a display: {'; '.join(faults)}. Install one of the two "
@@ -43,7 +43,7 @@ def check_camera() -> None:
 
 
 class Camera:
-    """Draws a scene from the model's camera named "play", or one that follows the first free body; use it on the thread that made it.
+    """Draws a scene from the model's camera "play", or from one that follows the first free body; for one thread only.
 
     Errors: VideoError when there is neither EGL nor OSMesa.
     """
@@ -76,7 +76,7 @@ class Camera:
         return camera
 
     def picture(self, caption: str = "") -> np.ndarray:
-        """RGB uint8 [height, width, 3] of the scene as it is posed, `caption` in a corner; rewritten by the next call."""
+        """RGB uint8 [height, width, 3] of the scene as it is posed, with `caption` in a corner."""
         model, data = self.scene.model, self.scene.data
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(model, data, self._options, self._perturb, self._camera, everything, self._drawn)

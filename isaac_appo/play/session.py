@@ -59,7 +59,9 @@ def load_policy(checkpoint: str) -> Policy:
 
 def play_variant(config: RunConfig) -> RunConfig:
     """The same task to look at: ``task.play`` on top of ``task.env``, nothing staggered, nothing randomised."""
-    task = replace(config.task, env={**config.task.env, **config.task.play}, task={**config.task.task, "randomize": False})
+    task = replace(
+        config.task, env={**config.task.env, **config.task.play}, task={**config.task.task, "randomize": False}
+    )
     return replace(config, task=task, env=replace(config.env, stagger_resets=False))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import mujoco
 import numpy as np
@@ -43,7 +43,9 @@ class Viewer:
         self._text = self._server.gui.add_markdown(title)
         self._picker = self._server.gui.add_slider("environment", 0, max(1, num_envs - 1), 1, 0)
         self._follow = self._server.gui.add_checkbox("keep in the middle", scene.root >= 0)
-        self._geoms = {g: handle for g in range(scene.model.ngeom) for handle in _add_geom(self._server.scene, scene.model, g)}
+        self._geoms = {
+            g: handle for g in range(scene.model.ngeom) for handle in _add_geom(self._server.scene, scene.model, g)
+        }
         self.address = f"http://localhost:{self._server.get_port()}"
 
     @property
