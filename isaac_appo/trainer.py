@@ -119,7 +119,7 @@ class Trainer:
         every = self.config.ppo.save_frequency
         if last or stop or (every and self.updates % every == 0):
             self.save()
-        if self.evaluator is not None and not stop and not last:
+        if self.evaluator is not None and not stop and not (last and self.config.eval.enabled):
             self._look(self.evaluator)
         if stop and not last:
             self.pipeline.stop()

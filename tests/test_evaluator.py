@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -35,6 +36,8 @@ SMALL = [
     "report.tensorboard=False",
 ]
 
+START = Evaluator.start
+
 
 def train(root: Path, *more: str) -> Path:
     assert main(["train", *SMALL, f"run_root={root}", *more]) == 0
@@ -60,18 +63,37 @@ def test_training_is_the_same_to_the_bit_with_and_without(tmp_path: Path) -> Non
     assert "Evaluation of version 3, " in (beside / "log.txt").read_text()
 
 
-def test_the_best_is_chosen_by_evaluation_and_is_still_there(tmp_path: Path) -> None:
-    run = train(
-        tmp_path, "max_iterations=9", "eval.every=2", "train.params.config.save_frequency=1", "keep_checkpoints=2"
-    )
+def start_and_wait(self: Evaluator, job: Job) -> None:
+    """`Evaluator.start`, and its end."""
+    START(self, job)
+    assert self._thread is not None
+    self._thread.join()
+
+
+def test_the_best_is_chosen_by_evaluation_and_is_still_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # all results come at the very end, when the files would have been pruned long ago
+    take = Evaluator.take_results
+    monkeypatch.setattr(Evaluator, "start", start_and_wait)
+    monkeypatch.setattr(Evaluator, "take_results", lambda self: take(self) if len(self._results) == 4 else [])
+    small = ["train.params.config.save_frequency=1", "keep_checkpoints=2", "eval.enabled=False"]
+    run = train(tmp_path, "max_iterations=9", "eval.every=2", *small)
     best = json.loads((run / "checkpoints" / "best.json").read_text())
-    assert best["by"] == "evaluation" and (run / "checkpoints" / best["file"]).is_file()
+    said = re.findall(r"Evaluation of version (\d), \d versions ago: return (-?[\d.]+)", (run / "log.txt").read_text())
+    assert [version for version, _ in said] == ["2", "4", "6", "8"]
+    assert (str(best["step"]), f"{best['metric']:.1f}") == max(said, key=lambda item: float(item[1]))
+    assert best["by"] == "evaluation"
     policy = load_policy(str(run / "checkpoints" / "best.json"))
     assert policy.state["epoch"] == best["step"] == policy.version
     config = compose(SMALL).config
     env = build_play_env(config)
     again = evaluate(load_model(config, policy.state, 4, 1), env, config.eval.seed)
     assert again.mean == pytest.approx(best["metric"], rel=1e-5)
+
+
+def test_the_evaluation_at_the_end_may_be_the_best(tmp_path: Path) -> None:
+    run = train(tmp_path, "max_iterations=2", "eval.every=5")
+    best = json.loads((run / "checkpoints" / "best.json").read_text())
+    assert best["metric"] == json.loads((run / "run.json").read_text())["evaluation"]["mean"]
 
 
 def test_without_it_the_best_is_chosen_by_the_training_mean(tmp_path: Path) -> None:
@@ -83,13 +105,6 @@ def test_without_it_the_best_is_chosen_by_the_training_mean(tmp_path: Path) -> N
 
 
 def test_the_result_is_logged_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = Evaluator.start
-
-    def start_and_wait(self: Evaluator, job: Job) -> None:
-        start(self, job)
-        assert self._thread is not None
-        self._thread.join()
-
     monkeypatch.setattr(Evaluator, "start", start_and_wait)
     run = train(tmp_path, "max_iterations=9", "eval.every=4", "eval.enabled=False")
     with open(run / "metrics.csv") as file:

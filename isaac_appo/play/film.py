@@ -15,7 +15,8 @@ from isaac_appo.play.video import VideoWriter
 
 __all__ = ["Film"]
 
-FPS = 30.0
+FPS = {".mp4": 30.0, ".gif": 15.0}
+"""Frames a second, at most."""
 SIZE = (480, 320)
 
 
@@ -31,7 +32,7 @@ class Film:
 
     def __init__(self, env: TaskEnv, path: Path, length: int, caption: Callable[[], str]) -> None:
         self._scene, self._length, self._caption = Scene(env), length, caption
-        self._every = max(1, round(1.0 / (FPS * self._scene.dt)))
+        self._every = max(1, round(1.0 / (FPS.get(path.suffix, 30.0) * self._scene.dt)))
         self._camera = Camera(self._scene, *SIZE)
         try:
             self.video = VideoWriter(path, SIZE, 1.0 / (self._every * self._scene.dt))
@@ -40,7 +41,7 @@ class Film:
             raise
 
     def __call__(self, step: int, returns: Tensor) -> None:
-        """Draw every second step or so, as often as 30 frames a second need."""
+        """Draw as often as the frame rate needs."""
         if step >= self._length or step % self._every:
             return
         self._scene.pose(0)

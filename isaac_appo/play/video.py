@@ -11,7 +11,10 @@ import numpy as np
 __all__ = ["FORMATS", "VideoError", "VideoWriter", "load_encoder"]
 
 # one palette a frame, made as the frame comes: a palette of the whole film would wait for its end
-_GIF = ["-filter_complex", "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"]
+_GIF = [
+    "-filter_complex",
+    "split[a][b];[a]palettegen=stats_mode=single:max_colors=64[p];[b][p]paletteuse=new=1:dither=none",
+]
 FORMATS: Dict[str, Dict[str, Any]] = {
     ".mp4": {"codec": "libx264", "pix_fmt_out": "yuv420p", "macro_block_size": 2, "quality": 7},
     ".gif": {"codec": "gif", "pix_fmt_out": "pal8", "macro_block_size": 1, "quality": None, "output_params": _GIF},

@@ -148,6 +148,8 @@ def test_a_film_goes_into_the_run(root: Path, capsys: pytest.CaptureFixture[str]
     assert main(["play", "checkpoint=latest", f"run_root={root}", "video=true", "length=8"]) == 0
     film = root / "Cartpole" / "default" / "s42" / "videos" / "Cartpole_trained_000000002.mp4"
     assert lines_of(capsys)[-1] == f"Video: {film}" and film.stat().st_size > 500
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    assert imageio_ffmpeg.count_frames_and_secs(str(film))[0] == 4  # every second step
 
 
 @FILM
