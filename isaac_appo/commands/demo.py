@@ -6,7 +6,7 @@ from typing import List
 
 from isaac_appo.commands import play
 
-_WORDS = ["task=Ant", "num_envs=16", "video=true", "output=ant.gif", "length=300"]
+_FILM = ["video=true", "output=ant.gif", "length=300"]
 _HELP = """usage: isaac-appo demo [KEY=VALUE ...]
 
   isaac-appo demo                     evaluate the Ant that comes with the package and film it into ant.gif
@@ -21,6 +21,14 @@ def main(argv: List[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(_HELP)
         return 0
+    from isaac_appo.play.camera import check_camera
+    from isaac_appo.play.video import VideoError
     from isaac_appo.tasks.base import asset
 
-    return play.main([*_WORDS, f"checkpoint={asset('demo/Ant.pth')}", *argv])
+    film = _FILM
+    try:
+        check_camera()
+    except VideoError as error:
+        print(f"No film: {error}")
+        film = []
+    return play.main(["task=Ant", "num_envs=16", *film, f"checkpoint={asset('demo/Ant.pth')}", *argv])

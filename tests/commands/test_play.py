@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import List
 
@@ -162,6 +163,15 @@ def test_the_demo_films_the_shipped_ant_which_walks(
     mean = float(re.search(r"return ([-\d.]+)", earned(lines)).group(1))  # type: ignore[union-attr]
     assert mean > 300  # standing still for 149 steps pays 134
     assert lines[-1] == "Video: ant.gif" and (tmp_path / "ant.gif").stat().st_size > 1000
+
+
+def test_the_demo_walks_without_an_encoder_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert main(["demo", "num_envs=1", "task.env.episodeLength=20"]) == 0
+    lines = lines_of(capsys)
+    assert lines[0].startswith("No film: ") and "pip install imageio-ffmpeg" in lines[0] and earned(lines)
 
 
 def test_what_is_shipped_is_small_and_plain() -> None:
