@@ -31,6 +31,8 @@ EXTRAS = {
     "optuna": ["optuna"],
     "slurm": ["submitit"],
     "export": ["onnx", "onnxruntime"],
+    "video": ["imageio-ffmpeg"],
+    "viewer": ["viser"],
 }
 
 if VERSION is None:
@@ -48,7 +50,7 @@ setup(
     package_data={
         "isaac_appo": ["py.typed"],
         "isaac_appo.topology": ["*.json"],
-        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml"],
+        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml", "assets/demo/*"],
         "isaac_appo.cfg": ["*.yaml", "**/*.yaml"],
     },
     install_requires=CORE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from isaac_appo import __version__
@@ -16,6 +17,7 @@ from isaac_appo.build import (
 from isaac_appo.checkpoint import CheckpointError, CheckpointWriter, save_best
 from isaac_appo.config import RunConfig
 from isaac_appo.evaluation import Evaluation, evaluate
+from isaac_appo.evaluator import Evaluator, Job, Result
 from isaac_appo.meter import Meter
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
@@ -64,6 +66,10 @@ class Trainer:
         settings = pipeline_settings(config)
         self.pipeline = Pipeline(self.envs, make_model, program, settings, learner, self._on_boundary)
         self.meter = Meter(config, self.pipeline)
+        self.evaluator: Optional[Evaluator] = None
+        if config.eval.every or config.capture_video:
+            videos, log_dir = run_dir.path / "videos", str(run_dir.path)
+            self.evaluator = Evaluator(config, make_model(), videos, lambda: self.pipeline.learner.version, log_dir)
         self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
         self.updates = 0
@@ -80,30 +86,41 @@ class Trainer:
         if self.updates < self.config.max_iterations:
             self.pipeline.run(beat)
         self.meter.stop()
+        if self.evaluator is not None:
+            self.evaluator.close(wait=not self._stop_requested())
+            for result in self.evaluator.take_results():
+                self._take_result(result)
 
     def evaluate(self) -> Evaluation:
-        """One full deterministic episode in fresh environments, with the weights as they are now."""
+        """One full deterministic episode in fresh environments, with the weights as they are now; may be the best."""
         settings = self.config.eval
         threads = max(self.config.schedule.policy_threads, self.config.schedule.learner_threads)
         env = build_env(self.config, settings.num_envs, settings.seed, False, threads, str(self.run_dir.path))
         try:
-            return evaluate(self.pipeline.learner.model, env, settings.seed, self.config.ppo.clip_actions)
+            result = evaluate(self.pipeline.learner.model, env, settings.seed, self.config.ppo.clip_actions)
         finally:
             env.close()
+        if settings.every and self.updates:
+            self._save_best(self._checkpoint_path(), result.mean, "evaluation")
+        return result
 
     def close(self) -> None:
         """Release the engines."""
+        if self.evaluator is not None:
+            self.evaluator.close(wait=False)
         for env in self.envs:
             env.close()
 
     def _on_boundary(self, report: UpdateReport) -> None:
         self.updates = report.update + 1
-        self.reporter.log(self.updates, self.env_steps, self.meter.row(report))
+        self.reporter.log(self.updates, self.env_steps, {**self.meter.row(report), **self._evaluations()})
         last = self.updates == self.config.max_iterations
         stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
         every = self.config.ppo.save_frequency
         if last or stop or (every and self.updates % every == 0):
             self.save()
+        if self.evaluator is not None and not stop and not (last and self.config.eval.enabled):
+            self._look(self.evaluator)
         if stop and not last:
             self.pipeline.stop()
 
@@ -117,13 +134,71 @@ class Trainer:
             return self.pipeline.learner.version
         return self.pipeline.workers[int(stream.rpartition("/")[2])].held
 
+    # --------------------------------------------------------------------------------------------------- evaluations
+
+    def _look(self, evaluator: Evaluator) -> None:
+        """Hand the published weights over if an evaluation or a film is due; the checkpoint to point at is kept."""
+        if self.pipeline.program.newest_snapshot(self.updates) != self.updates:
+            return
+        skipped = evaluator.skipped
+        due = evaluator.due(self.updates)
+        if evaluator.skipped == 1 > skipped:
+            self.reporter.warn(
+                f"update {self.updates}: an evaluation or film was due while one was running, and is skipped; so are "
+                "later ones. Raise eval.every or capture_video_freq, or lower eval.num_envs or capture_video_len"
+            )
+        if not any(due):
+            return
+        path = self._checkpoint_path()
+        if due.evaluate:
+            if self.writer.last_path != path:
+                self.save()
+            self.writer.spare.add(path)
+        learner = self.pipeline.learner
+        state = {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+        evaluator.start(Job(self.updates, learner.version, state, due, path))
+
+    def _evaluations(self) -> Dict[str, float]:
+        """The metrics of an evaluation that has ended since the last boundary."""
+        row: Dict[str, float] = {}
+        for result in self.evaluator.take_results() if self.evaluator is not None else ():
+            row.update(self._take_result(result))
+        return row
+
+    def _take_result(self, result: Result) -> Dict[str, float]:
+        job, found = result.job, result.evaluation
+        if result.error:
+            self.reporter.warn(f"evaluation or film of version {job.version} failed: {result.error}. Training goes on.")
+        if result.film is not None:
+            self.reporter.message(f"Video of version {job.version}: {result.film}")
+        self.writer.spare.discard(job.checkpoint)
+        if found is None:
+            return {}
+        lag = self.pipeline.learner.version - job.version
+        self.reporter.message(f"Evaluation of version {job.version}, {lag} versions ago: {found}")
+        self._save_best(job.checkpoint, found.mean, "evaluation")
+        return {
+            "eval/return": found.mean,
+            "eval/return_std": found.std,
+            "eval/length": found.mean_length,
+            "eval/version": job.version,
+            "eval/seconds": result.seconds,
+        }
+
     # -------------------------------------------------------------------------------------------------- checkpoints
 
     def save(self) -> None:
         """Write a checkpoint of the boundary that the run stands at; the best one by training mean is pointed at."""
         path = self.writer.save(self.state_dict(), self.updates, {"mean_reward": self.meter.mean_reward})
-        if path is not None and self.updates >= self.config.ppo.save_best_after:
-            save_best(self.run_dir.checkpoints, path, self.meter.mean_reward)
+        if path is not None and not self.config.eval.every:
+            self._save_best(path, self.meter.mean_reward, "training")
+
+    def _checkpoint_path(self) -> Path:
+        return self.run_dir.checkpoints / f"ckpt_{self.updates:09d}.pth"
+
+    def _save_best(self, path: Path, mean: float, by: str) -> None:
+        if self.updates >= self.config.ppo.save_best_after and path.is_file():
+            save_best(self.run_dir.checkpoints, path, mean, by)
 
     def state_dict(self) -> Dict[str, Any]:
         """rl_games' keys exactly, plus ``isaac_appo`` with all that makes the continuation exact."""
@@ -171,6 +246,8 @@ class Trainer:
         self.pipeline.load_state_dict({**own["pipeline"], "learner": learner})
         self.updates = int(state["epoch"])
         self.resumed_env_steps = self.env_steps
+        if self.evaluator is not None:
+            self.evaluator.resume_at(self.updates)
         self.meter.load_state_dict(own["episodes"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

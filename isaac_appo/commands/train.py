@@ -30,6 +30,7 @@ def main(argv: List[str]) -> int:
     composed = compose(argv, "train")
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
+    from isaac_appo.play.video import VideoError
     from isaac_appo.report.run_dir import RunDirError
     from isaac_appo.schedule.pipeline import TrainingDiverged
     from isaac_appo.sim.engine import EngineError
@@ -37,7 +38,7 @@ def main(argv: List[str]) -> int:
 
     try:
         return _test(composed) if composed.config.test else _train(composed)
-    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged) as error:
+    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged, VideoError) as error:
         print(f"isaac-appo train: {error}", file=sys.stderr)
         return 1 if isinstance(error, TrainingDiverged) else 2
 
@@ -54,6 +55,7 @@ def _train(composed: ComposedConfig) -> int:
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
         run_dir.prepare(config.resume)
+        run_dir.write_run_json(engine=engine.name)
     except BaseException:
         run_dir.release()
         raise
@@ -204,24 +206,14 @@ def _newest(directory: Path) -> Optional[Path]:
 
 def _test(composed: ComposedConfig) -> int:
     """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
-    from isaac_appo.budgets import available_cores
-    from isaac_appo.build import build_env, choose_engine, model_maker
-    from isaac_appo.checkpoint import CheckpointError, resolve_resume
-    from isaac_appo.evaluation import evaluate
+    from isaac_appo.build import choose_engine
+    from isaac_appo.checkpoint import CheckpointError
+    from isaac_appo.play.session import load_policy, play
 
     config = composed.config
-    threads = config.schedule.policy_threads or available_cores()
     if not config.checkpoint:
         raise CheckpointError("test=True needs a policy to test: add checkpoint=FILE or checkpoint=RUN_DIRECTORY")
-    loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
-    assert loaded is not None
+    policy = load_policy(config.checkpoint)
     print(f"Engine: {choose_engine(config)}")
-    env = build_env(config, config.eval.num_envs, config.eval.seed, False, threads)
-    model = model_maker(config, env.num_obs, env.num_actions)()
-    model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
-    model.publish_statistics()
-    print(
-        f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}"
-    )
-    env.close()
+    print(f"{policy.path}, update {policy.state['epoch']}: {play(config, policy)}")
     return 0

@@ -15,7 +15,6 @@ from isaac_appo.config.option import option
 
 _DEVICE = {"pattern": r"auto|cpu|cuda(:\d+)?", "rule": "must be auto, cpu, cuda or cuda:N"}
 _PHYSX = "only Isaac Gym's PhysX reads it"
-_VIDEO = "videos are not recorded yet"
 _WANDB = "Weights & Biases is not supported yet"
 
 
@@ -42,6 +41,7 @@ class TaskConfig:
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
+    play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
 
 
 @dataclass(frozen=True)
@@ -259,9 +259,10 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """`eval`: one full deterministic episode per environment at the end."""
+    """`eval`: one full deterministic episode per environment, at the end and during training."""
 
     enabled: bool = option(True, "evaluate at the end of training")
+    every: int = option(0, "updates between evaluations beside training, which then choose the best; 0 = none", ge=0)
     num_envs: int = option(128, "episodes", ge=1)
     seed: int = option(1234567, "seed of the evaluation", ge=0)
 
@@ -294,7 +295,7 @@ class RunConfig:
     loss: LossConfig = option(LossConfig, "which policy the clip is anchored at")
     env: EnvConfig = option(EnvConfig, "what the trainer does to every task")
     report: ReportConfig = option(ReportConfig, "what a run shows and stores")
-    eval: EvalConfig = option(EvalConfig, "evaluation at the end")
+    eval: EvalConfig = option(EvalConfig, "evaluation")
 
     physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
     pipeline: str = option("gpu", "see sim_device", inert="tensors stay on the device they are made on")
@@ -305,9 +306,9 @@ class RunConfig:
     force_render: bool = option(True, "viewer", inert="there is no viewer yet")
     sigma: str = option("", "player's noise", inert="evaluation is deterministic")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
-    capture_video: bool = option(False, "record videos", refused="not supported yet")
-    capture_video_freq: int = option(1464, "steps between videos", inert=_VIDEO)
-    capture_video_len: int = option(100, "steps per video", inert=_VIDEO)
+    capture_video: bool = option(False, "film the policy now and then, beside training, into videos/ of the run")
+    capture_video_freq: int = option(1464, "env steps (of one environment) between films", ge=1)
+    capture_video_len: int = option(100, "env steps in a film", ge=1)
     wandb_activate: bool = option(False, "log to Weights & Biases", refused="not supported yet")
     wandb_group: str = option("", "group", inert=_WANDB)
     wandb_name: str = option("", "name", null="", silent=True)

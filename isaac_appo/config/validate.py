@@ -254,7 +254,8 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
-        (not config.eval.enabled, "eval", ("num_envs", "seed"), "eval.enabled is False"),
+        (not (config.eval.enabled or config.eval.every), "eval", ("num_envs",), "eval.enabled is False"),
+        (not config.capture_video, "", ("capture_video_freq", "capture_video_len"), "capture_video is False"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),
         (ppo.lr_schedule != "adaptive", _PPO, ("kl_threshold", "schedule_type"), "lr_schedule is not adaptive"),
@@ -264,7 +265,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
     )
     for off, section, names, reason in switched_off:
         for name in names:
-            path = f"{section}.{name}"
+            path = f"{section}.{name}".lstrip(".")
             if off and _at(config, path) != _at(fresh, path):
                 yield f"{path} = {_at(config, path)}: no effect, {reason}."
 

@@ -75,6 +75,11 @@ METRICS: dict[str, Metric] = {
     "loss/skipped_steps": Metric("SGD steps skipped for a non-finite loss or gradient", "SGD steps"),
     "policy/std": Metric("mean standard deviation of the action noise"),
     "policy/action_clip_fraction": Metric("share of action components clipped to the bounds", "0..1"),
+    "eval/return": Metric("mean return of the last evaluation beside training, one episode per env", "reward"),
+    "eval/return_std": Metric("standard deviation of those returns", "reward"),
+    "eval/length": Metric("mean length of those episodes", "env steps"),
+    "eval/version": Metric("policy version that was evaluated", "updates"),
+    "eval/seconds": Metric("wall time of that evaluation, in its own thread", "s"),
     "nan_envs": Metric("envs reset for non-finite physics in this iteration", "envs"),
 }
 

@@ -64,7 +64,7 @@ def warnings(*argv: str) -> List[str]:
         ("loss.w_max=0.5", "loss.w_max = 0.5: must be at least 1. Use 1.0"),
         ("loss.w_max=inf", "loss.w_max = inf: must be finite. Use 2.0"),
         ("multi_gpu=True", "multi_gpu = True: not supported yet. Use False or leave it out"),
-        ("capture_video=True", "capture_video = True: not supported yet. Use False or leave it out"),
+        ("capture_video_len=0", "capture_video_len = 0: must be at least 1. Use 1"),
         ("wandb_activate=True", "wandb_activate = True: not supported yet. Use False or leave it out"),
         (
             "task.task.randomize=True",
