@@ -18,7 +18,7 @@ import time
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Container, Deque, Dict, List, NamedTuple, Optional
 
 from isaac_appo.config import RunConfig
 from isaac_appo.config.errors import ConfigError, Finding
@@ -34,6 +34,8 @@ INIT_TIMEOUT_S = 60.0
 """How long the library may try to reach its server; then it raises."""
 PATIENCE_S = 90.0
 """A call that has not returned by then is given up."""
+FLUSH_S = 1.0
+"""How much of a run file a killed service may lose, where the library can be told."""
 CLOSE_S = 30.0
 """How long the end of a run waits for a W&B run to finish; twice that if it falls back at the end."""
 
@@ -97,6 +99,7 @@ class WandbSink(Sink):
         run_dir.write_run_json(wandb_id=self._id)
         self._queue = _Queue()
         self._worker: Optional[_Worker] = None
+        self._reset: Optional[threading.Thread] = None
         self._start(options.mode)
 
     def write(self, env_steps: int, update: int, elapsed_s: float, metrics: Dict[str, float]) -> None:
@@ -128,8 +131,10 @@ class WandbSink(Sink):
                 break
             self._fall_back(worker, reason)
         self._worker = None
+        if self._reset is not None:
+            self._reset.join(5.0)
         if self._queue.dropped:
-            self._warn(f"W&B missed the oldest {self._queue.dropped} rows while it was blocked; metrics.csv has them.")
+            self._warn(f"W&B missed {self._queue.dropped} rows while it was blocked; metrics.csv has them.")
 
     def _submit(self, job: Job) -> None:
         worker = self._worker
@@ -148,7 +153,7 @@ class WandbSink(Sink):
         self._worker.start()
 
     def _fall_back(self, worker: _Worker, reason: object) -> None:
-        if worker.mode == "offline":
+        if worker.fallback:
             self._give_up(worker)
             text = f"W&B is off for the rest of this run ({_text(reason)}). Training goes on; metrics.csv has all."
         else:
@@ -161,7 +166,8 @@ class WandbSink(Sink):
         self._queue.retire(worker)
         self._worker = None
         # Not here, as it might block too; and not left out, as the interpreter would wait for the service at its end
-        threading.Thread(target=_reset_service, daemon=True).start()
+        self._reset = threading.Thread(target=_reset_service, daemon=True)
+        self._reset.start()
 
     def _tell(self, worker: _Worker) -> None:
         while worker.news:
@@ -220,24 +226,24 @@ class _Worker(threading.Thread):
         fallback: bool,
     ) -> None:
         super().__init__(name="wandb", daemon=True)
-        self.mode, self.clock = mode, clock
-        self._options, self._id, self._folder, self._queue, self._fallback = options, run_id, folder, queue, fallback
+        self.mode, self.fallback, self.clock = mode, fallback, clock
+        self._options, self._id, self._folder, self._queue = options, run_id, folder, queue
         self.since: Optional[float] = clock()
         self.in_hand: Optional[Job] = None
-        self.error: Optional[Exception] = None
+        self.error: Optional[BaseException] = None
         self.retired = False
         self.news: Deque[Callable[[Say, Say], None]] = deque()
 
     def run(self) -> None:
         try:
-            if self._fallback:
+            if self.fallback:
                 _reset_service()
             run = self._open()
             job = self._queue.take(self)
             while job is not None:
                 self._do(job, run)
                 job = None if job is _finish else self._queue.take(self)
-        except Exception as error:  # the library's, the network's or the disk's: the producer says it
+        except BaseException as error:  # the library's (it also calls sys.exit), the network's, the disk's
             self.error = error
 
     def _do(self, job: Job, run: Any) -> None:
@@ -252,13 +258,6 @@ class _Worker(threading.Thread):
 
         o = self._options
         wandb.setup(wandb.Settings(silent=True))  # it would ask for a key on the terminal, and draw over the console
-        settings = wandb.Settings(
-            silent=True,
-            console="off",
-            init_timeout=INIT_TIMEOUT_S,
-            disable_git=True,
-            x_disable_meta=True,  # it would upload the command line, which nothing has scrubbed
-        )
         run = wandb.init(
             project=o.project,
             entity=o.entity or None,
@@ -274,12 +273,12 @@ class _Worker(threading.Thread):
             mode=None if self.mode == "online" else "offline",
             reinit="create_new",
             save_code=False,
-            settings=settings,
+            settings=_settings(getattr(wandb.Settings, "model_fields", ())),
         )
         run.define_metric("*", step_metric="env_steps")
         if o.code_dir:
             run.log_code(o.code_dir)
-        if not self._fallback:
+        if not self.fallback:
             place = run.url or f"offline. Upload it later: wandb sync {Path(run.dir).parent}"
             self.news.append(lambda say, warn: say(f"W&B: {place}"))
         return run
@@ -289,8 +288,21 @@ class _FileError(Exception):
     """A file was not taken; the run itself is well."""
 
 
+def _settings(known: Container[str]) -> Dict[str, Any]:
+    """What the library is told beside a run's identity, as far as this version of it has the setting."""
+    settings = {
+        "silent": True,
+        "console": "off",
+        "init_timeout": INIT_TIMEOUT_S,
+        "disable_git": True,
+        "x_disable_meta": True,  # it would upload the command line, which nothing has scrubbed
+    }
+    flush = "x_transaction_log_flush_interval"
+    return {**settings, flush: FLUSH_S} if flush in known else settings
+
+
 def _text(reason: object) -> str:
-    return f"{type(reason).__name__}: {reason}" if isinstance(reason, Exception) else str(reason)
+    return f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else str(reason)
 
 
 def _finish(run: Any) -> None:
@@ -328,5 +340,5 @@ def _reset_service() -> None:
             name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
             if name == "wandb-core" and int(rest.split()[1]) == os.getpid():
                 os.kill(int(stat.parent.name), signal.SIGKILL)
-    with contextlib.suppress(Exception):  # it complains that the service has gone
+    with contextlib.suppress(Exception, SystemExit):  # it complains that the service has gone, or exits with its code
         wandb.teardown()
