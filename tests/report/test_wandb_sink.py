@@ -263,7 +263,7 @@ write(200, 300, 400); sink.close()
     first = found["run"][0].run
     assert (first.project, first.run_group, first.display_name, list(first.tags)) == ("p", "g", "n", ["t"])
     assert {item.key: item.value_json for item in first.config.update}["seed"] == "7"
-    assert [(r.metric.glob_name, r.metric.step_metric) for r in found["metric"]] == [("*", "env_steps")] * 2
+    assert [(r.metric.glob_name, r.metric.step_metric) for r in found["metric"]].count(("*", "env_steps")) == 2
     assert rows_of(tmp_path) == [100, 200, 300, 250, 200, 300, 400]
     assert [c.path for r in found["artifact"] for c in r.artifact.manifest.contents] == ["best.pth"]
     assert found["environment"] == []  # it would hold the command line
@@ -291,7 +291,7 @@ write(200, 300); sink.close()
 def test_an_unreachable_server_leads_offline(tmp_path: Path) -> None:
     server = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "a" * 40}
     said = script(tmp_path, "online", "write(100, 200); sink.close()", **server)
-    assert said.count("warned") == 1 and "connection refused" in said and rows_of(tmp_path) == [100, 200]
+    assert said.count("warned") == 1 and "CommError" in said and rows_of(tmp_path) == [100, 200]
 
 
 def test_without_a_key_nobody_is_asked_for_one(tmp_path: Path) -> None:

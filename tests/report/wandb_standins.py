@@ -174,7 +174,7 @@ class WandbServer:
             return {"data": {"model": {**project, "bucket": self._status() if self.lines else None}}}
         if "CreateRunFiles" in call["query"]:
             return {"data": {"createRunFiles": {"runID": "R", "uploadHeaders": [], "files": []}}}
-        return {"data": {}}
+        return {"data": {"serverInfo": {"features": []}}}
 
     def _status(self) -> Dict[str, Any]:
         counts = {"historyLineCount": len(self.lines), "eventsLineCount": 0, "logLineCount": 0}
