@@ -13,7 +13,8 @@ class Metric(NamedTuple):
 
 
 MIRRORED = ("rewards", "shaped_rewards", "episode_lengths")
-"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds)."""
+"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds),
+as it has one axis only; metrics.csv and W&B have update, env_steps and elapsed_s in every row."""
 
 _FREE_PREFIXES = ("Episode/", "scores/", "lag/rows_at_")  # a task's own terms; the lag histogram
 
