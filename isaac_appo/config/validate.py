@@ -245,9 +245,10 @@ def _devices(config: RunConfig) -> Iterator[str]:
 
 @_check(_WARNINGS)
 def _wandb(config: RunConfig) -> Iterator[str]:
+    """A group is passed over: a sweep gives its runs one, whether they log to W&B or not."""
     if config.wandb != "disabled" or config.wandb_activate:
         return
-    for name in ("group", "name", "entity", "project", "tags", "logcode_dir", "artifacts"):
+    for name in ("name", "entity", "project", "tags", "logcode_dir", "artifacts"):
         key = f"wandb_{name}"
         if getattr(config, key) != getattr(RunConfig(), key):
             yield f"{key} = {getattr(config, key)}: no effect, wandb is disabled."

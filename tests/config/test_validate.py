@@ -324,6 +324,6 @@ def test_wandb_is_asked_for_in_two_ways_and_what_it_does_not_read_is_named() -> 
 
     assert (mode(), mode("wandb_activate=True"), mode("wandb=offline")) == ("disabled", "online", "offline")
     assert mode("wandb_activate=True", "wandb=offline") == "offline"
-    assert "wandb_group = g: no effect, wandb is disabled." in warnings("wandb_group=g")
-    assert not any("wandb" in text for text in warnings("wandb_group=g", "wandb_activate=True"))
-    assert not any("wandb" in text for text in warnings())
+    assert "wandb_entity = me: no effect, wandb is disabled." in warnings("wandb_entity=me")
+    assert not any("wandb" in text for text in warnings("wandb_entity=me", "wandb_activate=True"))
+    assert not any("wandb" in text for text in warnings("wandb_group=g"))
