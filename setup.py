@@ -27,7 +27,7 @@ CORE = [
 ]
 EXTRAS = {
     "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
-    "wandb": ["wandb"],
+    "wandb": ["wandb>=0.24"],
     "optuna": ["optuna"],
     "slurm": ["submitit"],
     "export": ["onnx", "onnxruntime"],

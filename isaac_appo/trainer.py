@@ -19,6 +19,7 @@ from isaac_appo.config import RunConfig
 from isaac_appo.evaluation import Evaluation, evaluate
 from isaac_appo.evaluator import Evaluator, Job, Result
 from isaac_appo.meter import Meter
+from isaac_appo.report.guard_rails import Facts, GuardRails
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.trace import Trace
@@ -72,6 +73,7 @@ class Trainer:
             self.evaluator = Evaluator(config, make_model(), videos, lambda: self.pipeline.learner.version, log_dir)
         self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
+        self.rails = self._guard_rails(fresh=True)
         self.updates = 0
         self.resumed_env_steps = 0
 
@@ -113,7 +115,10 @@ class Trainer:
 
     def _on_boundary(self, report: UpdateReport) -> None:
         self.updates = report.update + 1
-        self.reporter.log(self.updates, self.env_steps, {**self.meter.row(report), **self._evaluations()})
+        row = {**self.meter.row(report), **self._evaluations()}
+        self.reporter.log(self.updates, self.env_steps, row)
+        for sentence in self.rails.look(row):
+            self.reporter.warn(sentence)
         last = self.updates == self.config.max_iterations
         stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
         every = self.config.ppo.save_frequency
@@ -127,6 +132,11 @@ class Trainer:
         if self.trace is not None:
             assert self.pipeline.executor is not None
             self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
+
+    def _guard_rails(self, fresh: bool) -> GuardRails:
+        ppo, longest = self.config.ppo, self.envs[0].max_episode_length
+        overlaps = self.pipeline.program.max_lag > 0
+        return GuardRails(Facts(longest, ppo.horizon_length, ppo.clip_actions, overlaps, fresh))
 
     def _held(self, stream: str) -> int:
         """The version that the learner trains, or the snapshot that a policy stream acts with."""
@@ -248,6 +258,7 @@ class Trainer:
         self.resumed_env_steps = self.env_steps
         if self.evaluator is not None:
             self.evaluator.resume_at(self.updates)
+        self.rails = self._guard_rails(fresh=False)
         self.meter.load_state_dict(own["episodes"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

@@ -47,10 +47,12 @@ def _train(composed: ComposedConfig) -> int:
     from isaac_appo.build import choose_engine
     from isaac_appo.checkpoint import resolve_resume
     from isaac_appo.report.run_dir import RunDir
+    from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import SignalGuard
 
     config = composed.config
     engine = choose_engine(config)
+    wandb_options(config)  # a missing package is said before the run directory is touched
     run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
@@ -73,6 +75,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
     from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
     from isaac_appo.checkpoint import load_checkpoint
     from isaac_appo.report.reporter import Reporter, Start
+    from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import Watchdog
     from isaac_appo.trainer import Trainer, own_entry
 
@@ -85,7 +88,15 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
     limit = f"lag <= {schedule.max_policy_lag}" if schedule.name == "free" else f"lag {schedule.lag}"
     title = f"{config.task.name}, {config.num_envs} envs, {schedule.name}, {limit}"
     with Reporter(
-        run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
+        run_dir,
+        total,
+        config.max_iterations,
+        report.console,
+        report.interval,
+        report.tensorboard,
+        title,
+        start,
+        wandb=wandb_options(config),
     ) as reporter:
         threads = f"Threads: policy {budgets.policy}, learner {budgets.learner} ({budgets.reason})"
         for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}", threads):
@@ -106,6 +117,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
             evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)
             _draw(trainer, run_dir, evaluation)
             _draw_trace(trainer, reporter, run_dir)
+            _keep_best(trainer, reporter, run_dir)
             reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
         finally:
             trainer.close()
@@ -144,6 +156,15 @@ def _draw_trace(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
         reporter.warn(f"report.trace: {error}")
     else:
         reporter.message(f"Timeline: {run_dir.trace_json} (open it in Perfetto), and as a picture beside it")
+
+
+def _keep_best(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
+    from isaac_appo.checkpoint import read_best
+
+    best = read_best(run_dir.checkpoints)
+    path = best[0] if best else trainer.writer.last_path
+    if path is not None:
+        reporter.artifact(path)
 
 
 def _summary(

@@ -15,7 +15,6 @@ from isaac_appo.config.option import option
 
 _DEVICE = {"pattern": r"auto|cpu|cuda(:\d+)?", "rule": "must be auto, cpu, cuda or cuda:N"}
 _PHYSX = "only Isaac Gym's PhysX reads it"
-_WANDB = "Weights & Biases is not supported yet"
 
 
 @dataclass(frozen=True)
@@ -309,13 +308,15 @@ class RunConfig:
     capture_video: bool = option(False, "film the policy now and then, beside training, into videos/ of the run")
     capture_video_freq: int = option(1464, "env steps (of one environment) between films", ge=1)
     capture_video_len: int = option(100, "env steps in a film", ge=1)
-    wandb_activate: bool = option(False, "log to Weights & Biases", refused="not supported yet")
-    wandb_group: str = option("", "group", inert=_WANDB)
-    wandb_name: str = option("", "name", null="", silent=True)
-    wandb_entity: str = option("", "entity", inert=_WANDB)
-    wandb_project: str = option("isaac_appo", "project", inert=_WANDB)
-    wandb_tags: List[str] = option([], "tags", inert=_WANDB)
-    wandb_logcode_dir: str = option("", "code folder", inert=_WANDB)
+    wandb: str = option("disabled", "log to Weights & Biases", choices=("online", "offline", "disabled"))
+    wandb_activate: bool = option(False, "IsaacGymEnvs' way to say wandb=online")
+    wandb_group: str = option("", "group of runs", null="")
+    wandb_name: str = option("", "the run's name, '' = TASK-EXPERIMENT-sSEED", null="")
+    wandb_entity: str = option("", "user or team, '' = your default", null="")
+    wandb_project: str = option("isaac_appo", "project", pattern=".+", rule="is empty")
+    wandb_tags: List[str] = option([], "tags")
+    wandb_logcode_dir: str = option("", "store the code of this folder", null="")
+    wandb_artifacts: bool = option(False, "store the best checkpoint and videos")
 
     @property
     def ppo(self) -> PPOConfig:

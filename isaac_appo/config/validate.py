@@ -97,6 +97,7 @@ def _resolve(config: RunConfig) -> RunConfig:
         max_iterations=_iterations(config, num_envs),
         experiment=next((name for name in names if name not in ("", config.task.name)), ""),
         checkpoint=config.checkpoint or (params.load_path if params.load_checkpoint else ""),
+        wandb="online" if config.wandb_activate and config.wandb == "disabled" else config.wandb,
         schedule=schedule if schedule.executor != "auto" else replace(schedule, executor=executor),
         train=replace(config.train, params=replace(params, config=resolved)),
     )
@@ -240,6 +241,17 @@ def _devices(config: RunConfig) -> Iterator[str]:
         value = getattr(config.ppo, name)
         if value not in ("", config.rl_device):
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
+
+
+@_check(_WARNINGS)
+def _wandb(config: RunConfig) -> Iterator[str]:
+    """A group is passed over: a sweep gives its runs one, whether they log to W&B or not."""
+    if config.wandb != "disabled" or config.wandb_activate:
+        return
+    for name in ("name", "entity", "project", "tags", "logcode_dir", "artifacts"):
+        key = f"wandb_{name}"
+        if getattr(config, key) != getattr(RunConfig(), key):
+            yield f"{key} = {getattr(config, key)}: no effect, wandb is disabled."
 
 
 _FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")

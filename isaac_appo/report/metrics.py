@@ -13,7 +13,8 @@ class Metric(NamedTuple):
 
 
 MIRRORED = ("rewards", "shaped_rewards", "episode_lengths")
-"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds)."""
+"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds),
+as it has one axis only; metrics.csv and W&B have update, env_steps and elapsed_s in every row."""
 
 _FREE_PREFIXES = ("Episode/", "scores/", "lag/rows_at_")  # a task's own terms; the lag histogram
 
@@ -27,6 +28,10 @@ METRICS: dict[str, Metric] = {
     **_mirrored("rewards", "mean return of the last finished episodes, as the task pays it, no bootstrap", "reward"),
     **_mirrored("shaped_rewards", "mean return after the reward shaper, as the learner sees it", "reward"),
     **_mirrored("episode_lengths", "mean length of the last finished episodes", "env steps"),
+    "episodes/finished": Metric("episodes that ended in this update's rows", "episodes"),
+    "episodes/truncated": Metric("those of them that the time limit cut", "episodes"),
+    "episodes/longest": Metric("length of the longest of them", "env steps"),
+    "episodes/shortest": Metric("length of the shortest of them", "env steps"),
     "losses/a_loss": Metric("surrogate policy loss"),
     "losses/c_loss": Metric("value loss"),
     "losses/entropy": Metric("entropy of the policy", "nat"),

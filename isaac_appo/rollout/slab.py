@@ -76,3 +76,7 @@ class Slab:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""
         ended = self.episode_length_TN > 0
         return list(zip(self.episode_return_TN[ended].tolist(), self.episode_length_TN[ended].tolist()))
+
+    def truncated_episodes(self) -> int:
+        """How many of them were cut by the time limit."""
+        return int((self.truncated_TN & (self.episode_length_TN > 0)).sum())

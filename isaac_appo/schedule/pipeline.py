@@ -56,6 +56,8 @@ class UpdateReport(NamedTuple):
     """Return and length of each episode that ended in the slab."""
     nan_rows: int
     metrics: Dict[str, float]
+    truncated: int = 0
+    """How many of the episodes were cut by the time limit."""
 
 
 class Worker:
@@ -128,6 +130,7 @@ class Pipeline:
         self._facts = SlabFacts(0, 0, 0, 0, {})
         self._lag = LagReport.of(0, self._facts)
         self._episodes: List[Tuple[float, int]] = []
+        self._truncated = 0
         self._skipped_updates = self._empty_slabs = 0
 
     def run(self, beat: Callable[[str], None] = lambda stream: None) -> None:
@@ -241,6 +244,7 @@ class Pipeline:
 
     def _finish(self, index: int) -> None:
         self.learner.finish(index)
+        self._truncated = sum(slab.truncated_episodes() for slab in self.learner.slabs_of(index))
         self._episodes = [e for slab in self.learner.slabs_of(index) for e in slab.finished_episodes()]
 
     def _publish(self, snapshot: int) -> None:
@@ -253,7 +257,7 @@ class Pipeline:
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
         metrics = self.learner.metrics()
         self._guard(metrics)
-        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics))
+        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated))
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""

@@ -181,6 +181,7 @@ def _hooks(config: RunConfig) -> List[Spec]:
         ("console", console, report["console"]),
         ("metrics.csv", "every update", "one row an update"),
         ("TensorBoard", "every update" if report["tensorboard"] else "never", "rl_games' tags"),
+        ("W&B", "never" if config.wandb == "disabled" else "every update", config.wandb),
         ("heartbeat", "every update, at most once a second", "for health checks"),
         ("checkpoint", saved, f"{config.keep_checkpoints} kept"),
         (

@@ -65,7 +65,7 @@ def warnings(*argv: str) -> List[str]:
         ("loss.w_max=inf", "loss.w_max = inf: must be finite. Use 2.0"),
         ("multi_gpu=True", "multi_gpu = True: not supported yet. Use False or leave it out"),
         ("capture_video_len=0", "capture_video_len = 0: must be at least 1. Use 1"),
-        ("wandb_activate=True", "wandb_activate = True: not supported yet. Use False or leave it out"),
+        ("wandb=on", "wandb = on: must be one of online, offline, disabled. Use disabled"),
         (
             "task.task.randomize=True",
             "task.task.randomize = True: domain randomisation is not supported yet. Use False",
@@ -316,3 +316,14 @@ def test_limits_that_can_be_kept_are_taken_and_others_have_no_effect() -> None:
     assert warnings("task=Ant", "schedule.max_policy_lag=3") == [
         "schedule.max_policy_lag = 3: no effect, schedule=lockstep has no such limit."
     ]
+
+
+def test_wandb_is_asked_for_in_two_ways_and_what_it_does_not_read_is_named() -> None:
+    def mode(*words: str) -> str:
+        return compose(words).config.wandb
+
+    assert (mode(), mode("wandb_activate=True"), mode("wandb=offline")) == ("disabled", "online", "offline")
+    assert mode("wandb_activate=True", "wandb=offline") == "offline"
+    assert "wandb_entity = me: no effect, wandb is disabled." in warnings("wandb_entity=me")
+    assert not any("wandb" in text for text in warnings("wandb_entity=me", "wandb_activate=True"))
+    assert not any("wandb" in text for text in warnings("wandb_group=g"))
