@@ -27,6 +27,7 @@ CORE = [
 ]
 EXTRAS = {
     "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
+    "warp": ['mujoco-warp>=4.0; python_version >= "3.11"', 'warp-lang>=1.19; python_version >= "3.11"'],
     "wandb": ["wandb"],
     "export": ["onnx", "onnxruntime"],
 }

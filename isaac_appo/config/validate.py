@@ -254,6 +254,8 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
+        (config.sim.name == "mujoco", "sim", ("nconmax", "njmax"), "the model's <size memory> is the limit"),
+        (config.sim.name == "mujoco_warp", "sim", ("threads",), "sim=mujoco_warp has none"),
         (not config.eval.enabled, "eval", ("num_envs", "seed"), "eval.enabled is False"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),

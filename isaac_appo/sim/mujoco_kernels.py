@@ -1,8 +1,8 @@
 """Warp kernels between MuJoCo's rows `[time, qpos, qvel]` and the float32 contract tensors.
 
 The rows are float64 for MuJoCo C and float32 for MuJoCo Warp: the kernels are generic, `FLOAT64` and `FLOAT32` hold
-both forms. MuJoCo stores quaternions as wxyz and a free joint's angular velocity in the body frame; the contract has xyzw and the
-world frame. A free joint's linear velocity is that of the frame's origin in world axes on both sides.
+both forms. MuJoCo stores quaternions as wxyz and a free joint's angular velocity in the body frame; the contract has
+xyzw and the world frame. A free joint's linear velocity is that of the frame's origin in world axes on both sides.
 """
 
 # Kernels are Warp's language in Python's clothes: a type checker has nothing true to say about them.
