@@ -144,6 +144,7 @@ class MujocoWarpEngine(MujocoRows):
         if stream is not None:
             wp.synchronize_stream(stream)
         self.load_state_dict(state)
+        self._overflow.zero_()
         return graph
 
     def _capture(self, work: Callable[[], None], stream: Any, external: bool = False) -> Any:

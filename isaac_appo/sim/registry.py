@@ -60,7 +60,7 @@ def resolve_engine(sim: str, sim_device: str, rl_device: str) -> EngineChoice:
         if device == "cpu":
             return EngineChoice("mujoco", "cpu", "sim=auto: the device asked for is the CPU")
         if not missing:
-            return EngineChoice("mujoco_warp", _numbered(device), "sim=auto: the fastest engine on a GPU")
+            return EngineChoice("mujoco_warp", _existing(device), "sim=auto: the fastest engine on a GPU")
         if device == "auto":
             return EngineChoice("mujoco", "cpu", f"sim=auto: {missing}, and this one runs on any CPU")
         raise EngineError(f"sim_device = {device}: {missing}. Use sim_device=cpu rl_device=cpu")
@@ -105,7 +105,12 @@ def _resolve_warp(device: str, missing: str) -> EngineChoice:
         return EngineChoice("mujoco_warp", "cpu", "as asked; for comparison only: sim=mujoco is faster on a CPU")
     if missing:
         raise EngineError(f"sim = mujoco_warp: {missing}. Use sim=mujoco, or sim_device=cpu to try it slowly")
-    device = "cuda:0" if device == "auto" else device
-    if int(device.partition(":")[2]) >= torch.cuda.device_count():
-        raise EngineError(f"sim_device = {device}: there are {torch.cuda.device_count()} GPUs. Use sim_device=cuda:0")
-    return EngineChoice("mujoco_warp", device, "as asked")
+    return EngineChoice("mujoco_warp", _existing(device), "as asked")
+
+
+def _existing(device: str) -> str:
+    """A GPU that is there; the first for "auto"."""
+    number, count = int(device.partition(":")[2] or 0), torch.cuda.device_count()
+    if number >= count:
+        raise EngineError(f"sim_device = {device}: this machine has {count} GPU(s). Use sim_device=cuda:0")
+    return f"cuda:{number}"
