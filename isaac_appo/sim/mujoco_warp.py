@@ -6,6 +6,7 @@ current stream. Warp captures graphs on its CPU device too, so the tests run wha
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable, Dict, List, Tuple
 
 import mujoco
@@ -31,6 +32,9 @@ _OVERFLOWS = (
     (_Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD, "contacts", "nconmax"),
     (_Overflow.NEFC | _Overflow.NJMAX_NNZ, "constraints", "njmax"),
 )
+
+_one_replay = threading.Lock()
+"""Two CPU graphs that Warp 1.19 replays at once, on two threads, end the process."""
 
 _INERTIAL = ("body_mass", "body_inertia", "dof_armature")
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
@@ -170,7 +174,10 @@ class MujocoWarpEngine(MujocoRows):
     def step(self) -> None:
         """See `Engine`. Never waits for a GPU."""
         stream = self._stream()
-        if stream is None or not torch.cuda.is_current_stream_capturing():
+        if stream is None:
+            with _one_replay:
+                wp.capture_launch(self._graph)
+        elif not torch.cuda.is_current_stream_capturing():
             wp.capture_launch(self._graph, stream)
         else:  # the solver's loop is a conditional node, which no child graph may hold: record the launches themselves
             self._outer.append(self._capture(self._advance, stream, external=True))

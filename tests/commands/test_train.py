@@ -281,4 +281,6 @@ def test_cartpole_trains_and_resumes_on_mujoco_warp(tmp_path: Path, capsys: pyte
     assert "Engine: sim=mujoco_warp on cpu" in capsys.readouterr().out
     assert train(tmp_path, "experiment=split", "max_iterations=2", *warp) == 0
     assert train(tmp_path, "experiment=split", "max_iterations=4", *warp) == 0
-    assert_equal(checkpoint(tmp_path, 4, "straight"), checkpoint(tmp_path, 4, "split"))
+    straight = checkpoint(tmp_path, 4, "straight")
+    assert straight["isaac_appo"]["pipeline"]["cuts"][0]["env"]["engine.state"].dtype == torch.float32  # mujoco: 64
+    assert_equal(straight, checkpoint(tmp_path, 4, "split"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple, Type
@@ -94,6 +95,14 @@ def test_a_row_depends_on_its_state_alone_and_not_on_the_steps_before(make_engin
     assert engine._data.qacc_warmstart.numpy().any() and other._data.qacc_warmstart.numpy().any()
     a, b = drive(engine, 1, seed=2), drive(other, 1, seed=2)
     assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_two_engines_may_step_on_two_threads(make_engine: Make) -> None:
+    engines = [_warp(make_engine, "", 16) for _ in range(3)]
+    expected = drive(engines[0], 50, seed=3)
+    with ThreadPoolExecutor(2) as pool:
+        for state in pool.map(lambda engine: drive(engine, 50, seed=3), engines[1:]):
+            assert all(torch.equal(expected[key], state[key]) for key in expected)
 
 
 def test_the_clock_keeps_its_resolution_however_long_a_row_lives(make_engine: Make) -> None:
