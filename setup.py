@@ -30,6 +30,7 @@ EXTRAS = {
     "wandb": ["wandb>=0.24"],
     "optuna": ["optuna"],
     "slurm": ["submitit"],
+    "warp": ['mujoco-warp>=4.0; python_version >= "3.11"', 'warp-lang>=1.19; python_version >= "3.11"'],
     "export": ["onnx", "onnxruntime"],
     "video": ["imageio-ffmpeg"],
     "viewer": ["viser"],

@@ -43,17 +43,19 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
         engine=engine.name,
         stagger=stagger,
         log_dir=log_dir,
+        nconmax=config.sim.nconmax,
+        njmax=config.sim.njmax,
     )
 
 
 def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[], ActorCritic]:
-    """A function that builds the actor-critic; its initial weights are a function of the seed alone."""
-    ppo = config.ppo
+    """A function that builds the actor-critic on the run's device; its initial weights follow from the seed alone."""
+    ppo, device = config.ppo, choose_engine(config).device
     network: Dict[str, Any] = dict(config.train.params.network)
 
     def make() -> ActorCritic:
         torch.manual_seed(config.seed)
-        return ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value)
+        return ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value).to(device)
 
     return make
 

@@ -12,7 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from isaac_appo.commands.compose import GROUPS, compose
+from isaac_appo.commands.compose import compose
+from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.read import Findings, default_of, read_section

@@ -50,13 +50,14 @@ class SimConfig:
     name: str = option(
         "auto",
         "engine",
-        choices=("auto", "mujoco"),
+        choices=("auto", "mujoco", "mujoco_warp"),
         later={
-            "mujoco_warp": ("engine not built yet", "sim=mujoco runs on any CPU"),
             "isaacgym": ("engine not built yet", "sim=mujoco runs on any CPU"),
         },
     )
     threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
+    nconmax: int = option(0, "mujoco_warp: contacts per environment to make room for, 0 = from the model", ge=0)
+    njmax: int = option(0, "mujoco_warp: constraints per environment to make room for, 0 = from the model", ge=0)
 
 
 @dataclass(frozen=True)

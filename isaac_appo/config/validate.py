@@ -268,6 +268,8 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
         (not (config.eval.enabled or config.eval.every), "eval", ("num_envs",), "eval.enabled is False"),
         (not config.capture_video, "", ("capture_video_freq", "capture_video_len"), "capture_video is False"),
+        (config.sim.name == "mujoco", "sim", ("nconmax", "njmax"), "the model's <size memory> is the limit"),
+        (config.sim.name == "mujoco_warp", "sim", ("threads",), "sim=mujoco_warp has none"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),
         (ppo.lr_schedule != "adaptive", _PPO, ("kl_threshold", "schedule_type"), "lr_schedule is not adaptive"),

@@ -142,6 +142,8 @@ def make_env(
     stagger: bool = False,
     log_dir: str = "",
     engine: str = "mujoco",
+    nconmax: int = 0,
+    njmax: int = 0,
 ) -> TaskEnv:
     """A task by name on an engine by name, ready for `reset()`.
 
@@ -150,13 +152,13 @@ def make_env(
         env_cfg: the user's `task.env` settings; what is missing takes the task's default.
         sim_dt: s, time of one env step. substeps: physics steps in it.
         seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
-        engine: a key of `isaac_appo.sim.registry.ENGINES`.
+        engine: a key of `isaac_appo.sim.registry.ENGINES`. nconmax, njmax: see `EngineSpec`.
 
     Errors: TaskError for an unknown task or setting, EngineError for what the engine refuses.
     """
     resolve_env_cfg(task_name, env_cfg)  # a wrong setting should be told before a simulation is built
     cls = task_class(task_name)
-    spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir)
+    spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir, nconmax, njmax)
     built = engine_class(engine)(spec)
     task = make_task(task_name, env_cfg, built, seed)
     return TaskEnv(task, built, seed, stagger)

@@ -29,6 +29,7 @@ class EngineSpec:
         sites: names of the sites whose wrench the task reads, in the order of `Engine.site_wrench`.
         threads: CPU threads that step the rows.
         log_dir: folder for the engine's own log; nothing is written when empty.
+        nconmax, njmax: contacts and constraints per row that a GPU engine makes room for; 0 = chosen from the model.
     """
 
     model_path: str
@@ -39,6 +40,8 @@ class EngineSpec:
     sites: Tuple[str, ...] = ()
     threads: int = 1
     log_dir: str = ""
+    nconmax: int = 0
+    njmax: int = 0
 
     def __post_init__(self) -> None:
         """Raise EngineError for a number that no simulation can have."""

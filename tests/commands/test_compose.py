@@ -101,8 +101,7 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("task=cart-pole", "task = cart-pole: must be one of Ant, Cartpole. Did you mean task=Cartpole?"),
         ("task=Humanoid", "task = Humanoid: must be one of Ant, Cartpole. Use task=Ant"),
         ("train=AntPP", "train = AntPP: must be one of AntPPO, CartpolePPO. Did you mean train=AntPPO?"),
-        ("sim=mujco", "sim = mujco: must be one of auto, mujoco. Did you mean sim=mujoco?"),
-        ("sim=mujoco_warp", "sim = mujoco_warp: engine not built yet. sim=mujoco runs on any CPU"),
+        ("sim=mujco", "sim = mujco: must be one of auto, mujoco, mujoco_warp. Did you mean sim=mujoco?"),
         ("sim=isaacgym", "sim = isaacgym: engine not built yet. sim=mujoco runs on any CPU"),
         (
             "schedule=locstep",
