@@ -34,6 +34,7 @@ def rows_of(config: Any, prefix: str = "") -> Iterator[Tuple[str, ...]]:
             sections.append((f"{prefix}{item.name}.", default))
         elif not rules.get("silent"):
             note = f" No effect: {rules['inert']}." if "inert" in rules else ""
+            note = f" Only with sim={rules['engine']}." if "engine" in rules else note
             note += f" Refused: {rules['refused']}." if "refused" in rules else ""
             yield prefix + item.name, f"`{show(default)}`", allowed(rules), f"{rules['help']}.{note}"
     for name, section in sections:

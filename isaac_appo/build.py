@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -17,13 +18,13 @@ from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.schedule.pipeline import PipelineSettings, worker_key
 from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
 from isaac_appo.sim.engine import EngineError
-from isaac_appo.sim.registry import EngineChoice, resolve_engine
+from isaac_appo.sim.registry import EngineChoice, physics_device, resolve_engine
 
 
 def choose_engine(config: RunConfig) -> EngineChoice:
     """The engine and the device of this run, and why. Errors: ConfigError."""
     try:
-        return resolve_engine(config.sim.name, config.sim_device, config.rl_device)
+        return resolve_engine(config.sim.name, config.sim_device, config.rl_device, config.pipeline)
     except EngineError as error:
         raise ConfigError([str(error)]) from error
 
@@ -45,7 +46,23 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
         log_dir=log_dir,
         nconmax=config.sim.nconmax,
         njmax=config.sim.njmax,
+        engine_options=isaacgym_options(config) if engine.name == "isaacgym" else None,
     )
+
+
+def isaacgym_options(config: RunConfig) -> Dict[str, Any]:
+    """What `isaac_appo.sim.isaacgym_scene.build_scene` reads from `EngineSpec.options`."""
+    physics = physics_device(config.sim_device)
+    given = {key: value for key, value in asdict(config.task.sim.physx).items() if value is not None}
+    names = ("num_threads", "solver_type", "num_subscenes")
+    physx = {**{name: getattr(config, name) for name in names}, **given, "use_gpu": physics != "cpu"}
+    return {
+        "compute_device": 0 if physics == "cpu" else int(physics.rpartition(":")[2]),
+        "graphics_device": config.graphics_device_id,
+        "headless": config.headless,
+        "num_client_threads": config.task.sim.num_client_threads,
+        "physx": physx,
+    }
 
 
 def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[], ActorCritic]:

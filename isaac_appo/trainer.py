@@ -94,8 +94,13 @@ class Trainer:
                 self._take_result(result)
 
     def evaluate(self) -> Evaluation:
-        """One full deterministic episode in fresh environments, with the weights as they are now; may be the best."""
+        """One full deterministic episode in fresh environments, with the weights as they are now; may be the best.
+
+        An engine that a process can have only once plays it in the training environments, whose seed it is then.
+        """
         settings = self.config.eval
+        if self.envs[0].engine.exclusive:
+            return evaluate(self.pipeline.learner.model, self.envs[0], self.config.seed, self.config.ppo.clip_actions)
         threads = max(self.config.schedule.policy_threads, self.config.schedule.learner_threads)
         env = build_env(self.config, settings.num_envs, settings.seed, False, threads, str(self.run_dir.path))
         try:

@@ -29,6 +29,7 @@ from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest, nearest_path
 from isaac_appo.config.validate import validate
+from isaac_appo.sim.isaacgym_import import IsaacGymUnavailableError, import_isaacgym
 
 # Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
 _RAW = ("checkpoint", "resume", "experiment", "run_root")
@@ -289,6 +290,23 @@ def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig
     return config, warnings
 
 
+def before_torch(config: RunConfig) -> None:
+    """Import Isaac Gym if the run is on it: it must come before torch. Every command that makes an engine calls this.
+
+    Raises ConfigError, with what to do instead, where Isaac Gym cannot be used.
+    """
+    if config.sim.name != "isaacgym":
+        return
+    try:
+        import_isaacgym()
+    except IsaacGymUnavailableError as error:
+        fix = (
+            "`isaac-appo doctor` says what this machine can run, docs/isaac_gym.md how to install it; the same task "
+            "runs here with sim=auto or sim=mujoco"
+        )
+        raise ConfigError([Finding("sim", "isaacgym", str(error), fix)]) from error
+
+
 def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ()) -> str:
     """What `isaac-appo COMMAND --help` prints: groups with their choices and every top-level key that has an effect."""
     search = [word for word in overrides if word.startswith("hydra.searchpath=")]
@@ -309,7 +327,8 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
     lines += ["", "Keys:"]
     for item in fields(RunConfig):
         rules, default = rules_of(item), default_of(item)
-        if item.name not in GROUPS and not {"inert", "refused", "silent"} & set(rules):
+        hidden = {"refused", "silent"} & set(rules) or ("inert" in rules and "engine" not in rules)
+        if item.name not in GROUPS and not hidden:
             lines += _help_lines(item.name, default, rules["help"])
     lines += ["", "IsaacGymEnvs' other top-level keys are accepted; one without effect here says so when it is set."]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from isaac_appo.commands.compose import ComposedConfig, compose
+from isaac_appo.commands.compose import ComposedConfig, before_torch, compose
 
 if TYPE_CHECKING:
     from isaac_appo.evaluation import Evaluation
@@ -28,6 +28,7 @@ def main(argv: List[str]) -> int:
 
         return sweep.main(argv)
     composed = compose(argv, "train")
+    before_torch(composed.config)
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
     from isaac_appo.play.video import VideoError
@@ -128,7 +129,8 @@ def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional
     settings = trainer.config.eval
     if not settings.enabled:
         return None
-    reporter.message(f"Evaluating: one episode in each of {settings.num_envs} environments")
+    count = trainer.config.num_envs if trainer.envs[0].engine.exclusive else settings.num_envs
+    reporter.message(f"Evaluating: one episode in each of {count} environments")
     evaluation = trainer.evaluate()
     run_dir.write_run_json(evaluation=evaluation._asdict())
     return evaluation

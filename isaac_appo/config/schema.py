@@ -18,6 +18,28 @@ _PHYSX = "only Isaac Gym's PhysX reads it"
 
 
 @dataclass(frozen=True)
+class PhysxConfig:
+    """`task.sim.physx`: Isaac Gym's PhysX, with the numbers that IsaacGymEnvs' tasks give; None = the top-level key."""
+
+    num_threads: Optional[int] = option(None, "CPU threads", ge=0)
+    solver_type: Optional[int] = option(None, "0 PGS, 1 TGS", ge=0, le=1)
+    num_subscenes: Optional[int] = option(None, "subscenes on the CPU", ge=0)
+    use_gpu: bool = option(False, "copy of sim_device", silent=True)
+    num_position_iterations: int = option(4, "position iterations of the solver", ge=1, le=255)
+    num_velocity_iterations: int = option(0, "velocity iterations of the solver", ge=0, le=255)
+    contact_offset: float = option(0.02, "m, distance at which contacts are made", gt=0)
+    rest_offset: float = option(0.0, "m, distance at which shapes rest")
+    bounce_threshold_velocity: float = option(0.2, "m/s, slower contacts do not bounce", ge=0)
+    max_depenetration_velocity: float = option(10.0, "m/s, fastest that overlap is undone", gt=0)
+    default_buffer_size_multiplier: float = option(5.0, "size of the GPU buffers", gt=0)
+    max_gpu_contact_pairs: int = option(8388608, "contact pairs that the GPU holds", ge=1)
+    contact_collection: int = option(0, "0 never, 1 last substep, 2 all substeps", ge=0, le=2)
+    friction_offset_threshold: float = option(0.04, "m, distance at which friction starts", gt=0)
+    friction_correlation_distance: float = option(0.025, "m, contacts this near share friction", gt=0)
+    always_use_articulations: bool = option(False, "articulations for single bodies too")
+
+
+@dataclass(frozen=True)
 class TaskSimConfig:
     """`task.sim`: the clock of the physics."""
 
@@ -25,9 +47,9 @@ class TaskSimConfig:
     substeps: int = option(2, "physics steps per env step", ge=1, le=1000)
     up_axis: str = option("z", "the world's up axis", choices=("z",))
     gravity: List[float] = option([0.0, 0.0, -9.81], "m/s^2", refused="gravity is part of the task's model")
-    use_gpu_pipeline: bool = option(True, "see pipeline", inert=_PHYSX)
-    num_client_threads: int = option(0, "client threads", inert=_PHYSX)
-    physx: Dict[str, Any] = option({}, "PhysX settings", inert=_PHYSX)
+    use_gpu_pipeline: bool = option(True, "see pipeline", engine="isaacgym", inert=_PHYSX)
+    num_client_threads: int = option(0, "client threads of Isaac Gym", ge=0, engine="isaacgym", inert=_PHYSX)
+    physx: PhysxConfig = option(PhysxConfig, "PhysX settings", engine="isaacgym", inert=_PHYSX)
     flex: Dict[str, Any] = option({}, "Flex settings", inert="only Isaac Gym's Flex reads it")
 
 
@@ -38,7 +60,7 @@ class TaskConfig:
     name: str = option("", "the task", required=True)
     env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
-    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
+    physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
     play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
 
@@ -50,10 +72,7 @@ class SimConfig:
     name: str = option(
         "auto",
         "engine",
-        choices=("auto", "mujoco", "mujoco_warp"),
-        later={
-            "isaacgym": ("engine not built yet", "sim=mujoco runs on any CPU"),
-        },
+        choices=("auto", "mujoco", "mujoco_warp", "isaacgym"),
     )
     threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
     nconmax: int = option(0, "mujoco_warp: contacts per environment to make room for, 0 = from the model", ge=0)
@@ -281,7 +300,7 @@ class RunConfig:
     max_iterations: int = option(0, "updates; '' = the train YAML's max_epochs", ge=1, alias={"": 0})
     sim_device: str = option("auto", "device of the physics", **_DEVICE)
     rl_device: str = option("auto", "device of the policy and the learner", **_DEVICE)
-    headless: bool = option(True, "no viewer", inert="there is no viewer yet")
+    headless: bool = option(True, "no viewer", engine="isaacgym", inert="there is no viewer yet")
     test: bool = option(False, "play a checkpoint instead of training")
     checkpoint: str = option("", "start from these weights", null="")
     resume: str = option("auto", "auto | never | a run folder or checkpoint to continue", pattern=".+", rule="is empty")
@@ -297,12 +316,20 @@ class RunConfig:
     report: ReportConfig = option(ReportConfig, "what a run shows and stores")
     eval: EvalConfig = option(EvalConfig, "evaluation")
 
-    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
-    pipeline: str = option("gpu", "see sim_device", inert="tensors stay on the device they are made on")
-    graphics_device_id: int = option(0, "viewer", inert="there is no viewer yet")
-    num_threads: int = option(4, "PhysX threads", inert=f"{_PHYSX}; the embedded engine has sim.threads")
-    solver_type: int = option(1, "PhysX solver", inert=_PHYSX)
-    num_subscenes: int = option(4, "PhysX subscenes", inert=_PHYSX)
+    physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
+    pipeline: str = option(
+        "gpu",
+        "gpu: Isaac Gym's tensors are where PhysX is; cpu: on the CPU",
+        choices=("gpu", "cpu"),
+        engine="isaacgym",
+        inert="tensors stay on the device they are made on",
+    )
+    graphics_device_id: int = option(0, "viewer", ge=-1, engine="isaacgym", inert="there is no viewer yet")
+    num_threads: int = option(
+        4, "PhysX threads", ge=0, engine="isaacgym", inert=f"{_PHYSX}; the embedded engine has sim.threads"
+    )
+    solver_type: int = option(1, "PhysX solver", ge=0, le=1, engine="isaacgym", inert=_PHYSX)
+    num_subscenes: int = option(4, "PhysX subscenes", ge=0, engine="isaacgym", inert=_PHYSX)
     force_render: bool = option(True, "viewer", inert="there is no viewer yet")
     sigma: str = option("", "player's noise", inert="evaluation is deterministic")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from isaac_appo.config.errors import ConfigError, Finding
+from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.network import check_network
-from isaac_appo.config.read import Findings, MismatchError, convert, read_section
+from isaac_appo.config.option import rules_of
+from isaac_appo.config.read import Findings, MismatchError, convert, default_of, read_section
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest_path, schema_paths
 
@@ -209,9 +210,36 @@ def _randomize(config: RunConfig) -> Iterator[Finding]:
         yield Finding("task.task.randomize", True, "domain randomisation is not supported yet", "Use False")
 
 
+@_check(_ERRORS, "sim.name", "physics_engine", "task.physics_engine", "pipeline", "schedule.num_workers")
+def _isaacgym(config: RunConfig) -> Iterator[Finding]:
+    if config.sim.name != "isaacgym":
+        return
+    for path in ("physics_engine", "task.physics_engine"):
+        if _at(config, path) != "physx":
+            rule = "Isaac Gym's tensors, which sim=isaacgym is made of, work with PhysX only"
+            yield Finding(path, _at(config, path), rule, "Use physx")
+    if not config.task.sim.use_gpu_pipeline and config.pipeline == "gpu":
+        yield Finding("task.sim.use_gpu_pipeline", False, "contradicts pipeline = gpu", "Use pipeline=cpu")
+    if config.schedule.num_workers > 1:
+        rule = "Isaac Gym makes one simulation per process, and every worker has its own"
+        yield Finding("schedule.num_workers", config.schedule.num_workers, rule, "Use 1")
+
+
 @_check(_ERRORS, "train.params.network")
 def _network(config: RunConfig) -> Iterator[Finding]:
     yield from check_network(config.train.params.network)
+
+
+@_check(_WARNINGS)
+def _other_engines(config: RunConfig) -> Iterator[str]:
+    for section, prefix in ((config, ""), (config.task, "task."), (config.task.sim, "task.sim.")):
+        for item in fields(section):
+            rules, value, default = rules_of(item), getattr(section, item.name), default_of(item)
+            if rules.get("engine", config.sim.name) == config.sim.name or value == default:
+                continue
+            if is_dataclass(value):
+                value = {k: v for k, v in vars(value).items() if v != getattr(default, k)}
+            yield f"{prefix}{item.name} = {show(value)}: no effect, {rules['inert']}."
 
 
 @_check(_WARNINGS)
@@ -254,6 +282,7 @@ def _wandb(config: RunConfig) -> Iterator[str]:
             yield f"{key} = {getattr(config, key)}: no effect, wandb is disabled."
 
 
+_TRAINING_ENVS = "Isaac Gym makes one simulation per process, so the training environments are evaluated"
 _FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")
 
 
@@ -270,6 +299,8 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (not config.capture_video, "", ("capture_video_freq", "capture_video_len"), "capture_video is False"),
         (config.sim.name == "mujoco", "sim", ("nconmax", "njmax"), "the model's <size memory> is the limit"),
         (config.sim.name == "mujoco_warp", "sim", ("threads",), "sim=mujoco_warp has none"),
+        (config.sim.name == "isaacgym", "sim", ("threads",), "PhysX has num_threads"),
+        (config.sim.name == "isaacgym" and not config.test, "eval", ("num_envs", "seed"), _TRAINING_ENVS),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),
         (ppo.lr_schedule != "adaptive", _PPO, ("kl_threshold", "schedule_type"), "lr_schedule is not adaptive"),

@@ -11,7 +11,7 @@ import torch
 from isaac_appo.kernels import wp
 from isaac_appo.sim.engine import Engine, EngineError
 
-__all__ = ["ENGINES", "EngineChoice", "engine_class", "missing_for_warp", "resolve_engine"]
+__all__ = ["ENGINES", "EngineChoice", "engine_class", "missing_for_warp", "physics_device", "resolve_engine"]
 
 
 class EngineEntry(NamedTuple):
@@ -26,6 +26,7 @@ class EngineEntry(NamedTuple):
 ENGINES: Dict[str, EngineEntry] = {
     "mujoco": EngineEntry("isaac_appo.sim.mujoco", "MujocoEngine", "MuJoCo C, in process, any CPU"),
     "mujoco_warp": EngineEntry("isaac_appo.sim.mujoco_warp", "MujocoWarpEngine", "MuJoCo Warp, in process, CUDA GPUs"),
+    "isaacgym": EngineEntry("isaac_appo.sim.isaacgym", "IsaacGymEngine", "Isaac Gym Preview 4, Python 3.8"),
 }
 """By name. A module is imported when its engine is built, and not before."""
 
@@ -52,8 +53,10 @@ def engine_class(name: str) -> Type[Engine]:
     return found
 
 
-def resolve_engine(sim: str, sim_device: str, rl_device: str) -> EngineChoice:
+def resolve_engine(sim: str, sim_device: str, rl_device: str, pipeline: str = "gpu") -> EngineChoice:
     """The engine and device of a run, and why. Errors: EngineError for a device that the engine cannot use."""
+    if sim == "isaacgym":
+        return _isaacgym(sim_device, rl_device, pipeline)
     device = _agreed(sim, sim_device, rl_device)
     missing = missing_for_warp()
     if sim == "auto":
@@ -114,3 +117,19 @@ def _existing(device: str) -> str:
     if number >= count:
         raise EngineError(f"sim_device = {device}: this machine has {count} GPU(s). Use sim_device=cuda:0")
     return f"cuda:{number}"
+
+
+def physics_device(sim_device: str) -> str:
+    """Where PhysX runs: "cpu" or "cuda:N"; auto is cuda:0 where CUDA works."""
+    if sim_device == "auto":
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+    return "cuda:0" if sim_device == "cuda" else sim_device
+
+
+def _isaacgym(sim_device: str, rl_device: str, pipeline: str) -> EngineChoice:
+    physics = physics_device(sim_device)
+    device = physics if pipeline == "gpu" else "cpu"
+    if rl_device not in ("auto", device) and (rl_device, device) != ("cuda", "cuda:0"):
+        rule = f"policy and learner use Isaac Gym's tensors in place, and sim_device={sim_device} pipeline={pipeline}"
+        raise EngineError(f"rl_device = {rl_device}: {rule} puts them on {device}. Use rl_device={device}")
+    return EngineChoice("isaacgym", device, f"as asked, PhysX on {physics}")

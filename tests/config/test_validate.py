@@ -327,3 +327,28 @@ def test_wandb_is_asked_for_in_two_ways_and_what_it_does_not_read_is_named() -> 
     assert "wandb_entity = me: no effect, wandb is disabled." in warnings("wandb_entity=me")
     assert not any("wandb" in text for text in warnings("wandb_entity=me", "wandb_activate=True"))
     assert not any("wandb" in text for text in warnings("wandb_group=g"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["physics_engine=flex"], "physics_engine = flex: Isaac Gym's tensors, which sim=isaacgym is made of, work"),
+        (["task.sim.use_gpu_pipeline=False"], "task.sim.use_gpu_pipeline = False: contradicts pipeline = gpu."),
+        (["schedule=free", "schedule.num_workers=2"], "schedule.num_workers = 2: Isaac Gym makes one simulation per"),
+        (["pipeline=tpu"], "pipeline = tpu: must be one of gpu, cpu. Use gpu"),
+        (["task.sim.physx.num_position_iterations=0"], "task.sim.physx.num_position_iterations = 0: must be at least"),
+        (["task.sim.physx.contact_ofset=1"], "task.sim.physx.contact_ofset = 1: unknown key. Did you mean task.sim"),
+    ],
+)
+def test_what_isaac_gym_cannot_do_is_refused(arguments: List[str], error: str) -> None:
+    (line,) = errors("sim=isaacgym", *arguments)
+    assert line.startswith(error)
+
+
+@pytest.mark.parametrize("words", [["pipeline=cpu"], ["num_threads=8"], ["task.sim.physx.contact_offset=0.01"]])
+def test_isaac_gyms_own_keys_are_silent_on_it_alone(words: List[str]) -> None:
+    path, value = words[0].split("=")
+    key = "task.sim.physx = {'contact_offset': 0.01}" if "physx" in path else f"{path} = {value}"
+    fit = f"{PPO}.minibatch_size=65536"
+    assert compose([*words, fit, "sim=isaacgym"]).warnings == []
+    assert [text.split(":  ")[0].split(": no effect")[0] for text in compose([*words, fit]).warnings] == [key]
