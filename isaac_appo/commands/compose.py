@@ -7,10 +7,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from hydra import compose as hydra_compose
-from hydra import initialize_config_module
+from hydra import initialize_config_dir, initialize_config_module
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -22,6 +22,14 @@ from yaml import YAMLError
 
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
+from isaac_appo.config.packages import (
+    ROOT,
+    TaskPackage,
+    has_nvidia_driver,
+    package_devices,
+    store_root,
+    take_package,
+)
 from isaac_appo.config.read import default_of
 from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
@@ -63,14 +71,17 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    with _hydra(command) as loader:
+    package, words = take_package(arguments.overrides, command, errors)
+    with _hydra(command, package) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
-        overrides = _check_overrides(arguments.overrides, loader, errors)
-        cfg = _compose_what_can(overrides, errors)
+        overrides = _check_overrides(words, loader, errors)
+        cfg = _compose_what_can(overrides, errors, ROOT if package else "config")
     if cfg is None:
         raise ConfigError(errors)
+    if package:
+        cfg.update(package_devices(cfg.sim_device, cfg.rl_device, has_nvidia_driver()))
     if arguments.show_config and not errors:
         _show(cfg, arguments.resolve)
     typed = list(argv)
@@ -81,13 +92,22 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     return ComposedConfig(cfg, config, notices + warnings, typed)
 
 
+def _primary(package: Optional[TaskPackage], job: str) -> ContextManager[Any]:
+    """Where Hydra looks first: our groups, or those of the package that brings the task."""
+    if package is None:
+        return initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+    store_root()
+    folder = str(package.cfg_dir.resolve())
+    return initialize_config_dir(folder, version_base="1.3", job_name=job)
+
+
 @contextmanager
-def _hydra(job: str) -> Iterator[ConfigLoader]:
+def _hydra(job: str, package: Optional[TaskPackage]) -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job):
+        with _primary(package, job):
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
@@ -205,12 +225,12 @@ def _later(group: str) -> Dict[str, Tuple[str, str]]:
     return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
 
 
-def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optional[DictConfig]:
+def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str) -> Optional[DictConfig]:
     """Compose, leaving out each free-form key that the YAML lacks, so that all of them are told together."""
     words, refused = list(overrides), []
     while True:
         try:
-            cfg = hydra_compose("config", words)
+            cfg = hydra_compose(root, words)
             break
         except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
             bad = _refused_word(str(error), words)

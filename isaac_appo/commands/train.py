@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from omegaconf import OmegaConf
 
 from isaac_appo.commands.compose import ComposedConfig, compose
+from isaac_appo.config.packages import import_package
 
 if TYPE_CHECKING:
     from isaac_appo.evaluation import Evaluation
@@ -26,6 +27,8 @@ Loaded = Optional[Tuple[Dict[str, Any], Path]]
 def main(argv: List[str]) -> int:
     """Run one training; returns the process exit code."""
     composed = compose(argv, "train")
+    if composed.config.task.package:
+        import_package(composed.config.task.package)
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
     from isaac_appo.report.run_dir import RunDirError
@@ -48,7 +51,7 @@ def _train(composed: ComposedConfig) -> int:
 
     config = composed.config
     engine = choose_engine(config)
-    run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
+    run_dir = RunDir.create(config.run_root, config.task.label, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
         run_dir.prepare(config.resume)
@@ -112,7 +115,8 @@ def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional
     settings = trainer.config.eval
     if not settings.enabled:
         return None
-    reporter.message(f"Evaluating: one episode in each of {settings.num_envs} environments")
+    number = trainer.config.num_envs if trainer.config.task.package else settings.num_envs
+    reporter.message(f"Evaluating: one episode in each of {number} environments")
     evaluation = trainer.evaluate()
     run_dir.write_run_json(evaluation=evaluation._asdict())
     return evaluation
@@ -203,7 +207,7 @@ def _newest(directory: Path) -> Optional[Path]:
 def _test(composed: ComposedConfig) -> int:
     """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
     from isaac_appo.budgets import available_cores
-    from isaac_appo.build import build_env, choose_engine, model_maker
+    from isaac_appo.build import build_env, build_package_env, choose_engine, model_maker
     from isaac_appo.checkpoint import CheckpointError, resolve_resume
     from isaac_appo.evaluation import evaluate
 
@@ -214,10 +218,10 @@ def _test(composed: ComposedConfig) -> int:
     loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
     assert loaded is not None
     print(f"Engine: {choose_engine(config)}")
-    env = build_env(config, config.eval.num_envs, config.eval.seed, False, threads)
-    model = model_maker(config, env.num_obs, env.num_actions)()
-    model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
-    model.publish_statistics()
+    size = (config.eval.num_envs, config.eval.seed)
+    env = build_package_env(config, *size) if config.task.package else build_env(config, *size, False, threads)
+    model = model_maker(config, env.num_obs, env.num_actions, env.num_states)()
+    model.load_saved(loaded[0]["model"], loaded[0].get("assymetric_vf_nets"))
     print(
         f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -13,7 +13,7 @@ from isaac_appo.config.errors import ConfigError, Finding
 from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.network import check_network
 from isaac_appo.config.read import Findings, MismatchError, convert, read_section
-from isaac_appo.config.schema import RunConfig
+from isaac_appo.config.schema import CentralValueConfig, RunConfig
 from isaac_appo.config.suggest import nearest_path, schema_paths
 
 _PPO = "train.params.config"
@@ -47,7 +47,8 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
     """
     paths = schema_paths(RunConfig)
     found = Findings(lambda path: nearest_path(path, paths))
-    config = read_section(RunConfig, _plain(cfg), "", found)
+    config = read_section(RunConfig, _own_part(_plain(cfg)), "", found)
+    config = _read_critic(config, found)
     for check in _ERRORS:
         if not found.bad.intersection(check.paths):
             found.errors.extend(check.run(config))
@@ -55,6 +56,10 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
         raise ConfigError(_without_echoes(cfg, found.errors))
     for check in _WARNINGS:
         found.warnings.extend(check.run(config))
+    if config.task.package:  # the package reads these
+        found.warnings = [
+            text for text in found.warnings if text.partition(" ")[0] not in (*_PASSED_ON, "force_render")
+        ]
     return _resolve(config), found.warnings
 
 
@@ -67,6 +72,30 @@ def _plain(cfg: DictConfig) -> Any:
         reason = str(error).splitlines()[0]
         fix = "Give it a value or correct the reference"
         raise ConfigError([Finding(path, "(unresolved)", reason, fix)]) from error
+
+
+_PASSED_ON = ("physics_engine", "pipeline", "graphics_device_id", "num_threads", "solver_type", "num_subscenes")
+
+
+def _own_part(plain: Dict[str, Any]) -> Dict[str, Any]:
+    """`plain` with the task section of another package, which only that package can check, set apart."""
+    task = plain.get("task")
+    if not isinstance(task, dict) or not task.get("package"):
+        return plain
+    tree = {key: value for key, value in task.items() if key != "package"}
+    own = {"name": task.get("name"), "package": task["package"], "env": tree.get("env", {}), "tree": tree}
+    return {**plain, "task": own}
+
+
+def _read_critic(config: RunConfig, found: Findings) -> RunConfig:
+    """The asymmetric critic's section, typed."""
+    path, node = f"{_PPO}.central_value_config", config.ppo.central_value_config
+    if node is None:
+        return config
+    critic = read_section(CentralValueConfig, node, path, found)
+    found.errors.extend(check_network(critic.network, f"{path}.network", critic=True))
+    params = replace(config.train.params, config=replace(config.ppo, central_value_config=critic))
+    return replace(config, train=replace(config.train, params=params))
 
 
 def _without_echoes(cfg: DictConfig, errors: List[Finding]) -> List[Finding]:
@@ -173,6 +202,16 @@ def _workers(config: RunConfig) -> Iterator[Finding]:
         yield Finding("schedule.num_workers", workers, rule, f"Use {num_envs}")
 
 
+@_check(_ERRORS, "task", "schedule.num_workers", "sim.name")
+def _package(config: RunConfig) -> Iterator[Finding]:
+    if config.task.package and config.schedule.num_workers != 1:
+        rule = f"must be 1: {config.task.package} makes one simulation per process"
+        yield Finding("schedule.num_workers", config.schedule.num_workers, rule, "Use 1")
+    if config.task.package and config.sim.name != "auto":
+        rule = f"has no effect on a task of {config.task.package}, which brings its own simulator"
+        yield Finding("sim", config.sim.name, rule, "Leave it out")
+
+
 @_check(_ERRORS, "advantage.rho_bar", "advantage.c_bar")
 def _caps(config: RunConfig) -> Iterator[Finding]:
     rho_bar, c_bar = config.advantage.rho_bar, config.advantage.c_bar
@@ -254,6 +293,9 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
+        (bool(config.task.package), "eval", ("num_envs", "seed"), "the training environments are played in"),
+        (not config.task.package, "env", ("autoreset",), "our own tasks are next_step"),
+        (ppo.central_value_config is None, _PPO, ("use_experimental_cv",), "there is no central_value_config"),
         (not config.eval.enabled, "eval", ("num_envs", "seed"), "eval.enabled is False"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),

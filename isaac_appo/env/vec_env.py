@@ -42,6 +42,8 @@ class VecEnv(abc.ABC):
         states: [N, S] float32, what an asymmetric critic sees beside the observation of the last call, or None.
         final_obs, final_states: [N, O] and [N, S] float32, rewritten by `step`: in rows that are done, the true last
             observation and state of the episode. None where the env does not keep them.
+        unstarted: [N] bool, rows that were done when `reset()` returned, so that their episodes start with the next
+            step; or None if there never are any.
         resumable: whether `state_dict` holds all that the future depends on. Where it does not, a resumed run starts
             new episodes.
     """
@@ -56,6 +58,7 @@ class VecEnv(abc.ABC):
     states: Optional[Tensor] = None
     final_obs: Optional[Tensor] = None
     final_states: Optional[Tensor] = None
+    unstarted: Optional[Tensor] = None
     resumable: bool = True
 
     @property
@@ -92,6 +95,10 @@ class VecEnv(abc.ABC):
     @abc.abstractmethod
     def load_state_dict(self, state: Dict[str, Tensor]) -> None:
         """Go on exactly as the env that was saved."""
+
+    def describe(self) -> str:
+        """One line on how episodes end here, for the start of a run; empty for our own tasks."""
+        return ""
 
     def set_train_info(self, env_steps: int) -> None:  # noqa: B027 - most envs do not care
         """Told after each update how many env steps have been trained on: what curricula go by."""

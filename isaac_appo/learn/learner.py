@@ -192,7 +192,7 @@ class Learner:
             b.prox_mu[part] = output.mu
             b.prox_sigma[part] = output.log_std.exp()
             b.prox_neglogp[part] = neglogp(b.actions[part], output.mu, output.log_std)
-            denormalize(output.value if critic is None else critic(b.states[part]), b.values[part])
+            denormalize(critic(b.states[part]) if critic and b.states is not None else output.value, b.values[part])
         self._values_TN[:-1].copy_(b.time_major(b.values))
         self.model.denormalized_value(self.model(b.boot_obs), b.boot_states, self._values_TN[-1])
 

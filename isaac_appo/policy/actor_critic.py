@@ -60,10 +60,11 @@ class ActorCritic(nn.Module):
         return self.value_mean_std if self.central_value is None else self.central_value.value_mean_std
 
     def denormalized_value(self, output: PolicyOutput, states: Optional[Tensor], out: Tensor) -> Tensor:
-        """Write the critic's values ``[B]`` into ``out``: of the raw ``states`` if it is asymmetric, else of ``output``."""
+        """Write the critic's values ``[B]`` into ``out``: of raw ``states`` if it is asymmetric, else of ``output``."""
         critic = self.central_value
         if critic is None:
             return self.value_mean_std.denormalize(output.value, out)
+        assert states is not None
         return critic.value_mean_std.denormalize(critic(critic.normalized(states)), out)
 
     def own_state_dict(self) -> Dict[str, Tensor]:
@@ -72,11 +73,14 @@ class ActorCritic(nn.Module):
         return {name: tensor.clone() for name, tensor in own.items()}
 
     def load_saved(self, model: Mapping[str, Tensor], central_value: Optional[Mapping[str, Tensor]]) -> None:
-        """Restore from rl_games' ``model`` and ``assymetric_vf_nets``; missing or unexpected keys are a RuntimeError."""
+        """Restore from rl_games' ``model`` and ``assymetric_vf_nets``; missing or unexpected keys are a RuntimeError.
+
+        What torch.compile puts before names is taken off.
+        """
         state = dict(model)
         for name, tensor in (central_value or {}).items():
-            state[f"central_value.{name.partition('.')[2]}"] = tensor
-        self.load_state_dict(state, strict=True)
+            state[name.replace("model.", "central_value.", 1)] = tensor
+        self.load_state_dict({name.replace("_orig_mod.", ""): x for name, x in state.items()}, strict=True)
         self.publish_statistics()
 
     def _normalizers(self) -> Dict[str, Normalizer]:

@@ -1,4 +1,4 @@
-"""The asymmetric critic: rl_games' central value network, which sees the state where the policy sees the observation."""
+"""The asymmetric critic: rl_games' central value network. It sees the state where the policy sees the observation."""
 
 from __future__ import annotations
 

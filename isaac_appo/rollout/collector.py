@@ -150,6 +150,7 @@ class Collector:
         self._env_actions = torch.zeros(env.num_envs, env.num_actions, device=device)
         self._after_done = AFTER_DONE[env.autoreset]
         self._prev_done = torch.zeros(env.num_envs, dtype=torch.bool, device=device)
+        self._take_unstarted()
         self._running_return = torch.zeros(env.num_envs, device=device)
         self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
         self._device = str(device)
@@ -159,6 +160,10 @@ class Collector:
         accounts = (self._prev_done, self._running_return, self._running_length)
         self._wp_accounts = [wp.from_torch(x) for x in accounts]
         self._wp_step: List[Any] = []
+
+    def _take_unstarted(self) -> None:
+        if self.env.unstarted is not None:
+            self._prev_done.copy_(self.env.unstarted)
 
     @torch.no_grad()
     def act(self, slab_index: int, t: int) -> None:
@@ -196,7 +201,7 @@ class Collector:
             device=self._device,
         )
         final_TNX = self.slabs[slab_index % len(self.slabs)].final_TNX
-        if final_TNX is not None:
+        if final_TNX is not None and self._final is not None:
             final_TNX[t].copy_(self._final)
 
     @torch.no_grad()
@@ -209,7 +214,7 @@ class Collector:
 
     def _evaluate(self, slab: Slab, t: int, output: PolicyOutput) -> None:
         """The critic's input, if it has its own, and value of row ``t``."""
-        if slab.states_TNS is not None:
+        if slab.states_TNS is not None and self.env.states is not None:
             slab.states_TNS[t].copy_(self.env.states)
         self.model.denormalized_value(output, self.env.states, slab.values_TN[t])
 
@@ -229,6 +234,7 @@ class Collector:
         self.env.load_state_dict(state["env"])
         if not self.env.resumable:
             self.global_step = int(state["global_step"])
+            self._take_unstarted()
             return
         self.obs.copy_(state["obs"])
         self._prev_done.copy_(state["prev_done"])
