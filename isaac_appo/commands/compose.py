@@ -307,6 +307,7 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
         f"  isaac-appo {command} task=Ant num_envs=1024",
         f"  isaac-appo {command} task=Cartpole seed=1 max_iterations=50 experiment=mine",
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
+        f"  isaac-appo {command} task=isaacgymenvs:ShadowHand    (a task of IsaacGymEnvs, where that is installed)",
         f"  isaac-appo {command} task=Ant --cfg job --resolve    (every key, composed, nothing runs)",
         "",
         "Choices:",
