@@ -93,7 +93,8 @@ def _read_critic(config: RunConfig, found: Findings) -> RunConfig:
     if node is None:
         return config
     critic = read_section(CentralValueConfig, node, path, found)
-    found.errors.extend(check_network(critic.network, f"{path}.network", critic=True))
+    if critic.network:
+        found.errors.extend(check_network(critic.network, f"{path}.network", critic=True))
     params = replace(config.train.params, config=replace(config.ppo, central_value_config=critic))
     return replace(config, train=replace(config.train, params=params))
 

@@ -87,8 +87,9 @@ class Learner:
             self.critic = CriticTrainer(model.central_value, policy.parameters[split:], s.critic)
         self._minibatches: List[Minibatch] = self.batch.minibatches(s.behaviour_anchor)
         self._values_TN = torch.zeros(first.horizon + 1, num_envs, device=device)
-        shape = (first.horizon, num_envs)
-        self._w_TN, self._vs_TN, self._advantages_TN, self._final_values_TN = torch.zeros(4, *shape, device=device)
+        self._w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
+        keeps_final = first.final_TNX is not None
+        self._final: Optional[Tensor] = torch.zeros_like(self._w_TN) if keeps_final else None
         self._targets = self._bind_targets()
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
@@ -106,7 +107,7 @@ class Learner:
             outputs = (self._vs_TN[:, envs], self._advantages_TN[:, envs])
             values, w = self._values_TN[:, envs], self._w_TN[:, envs]
             settings = (s.targets, s.shaper, s.bootstrap_truncated)
-            final = self._final_values_TN[:, envs] if ring[0].final_TNX is not None else None
+            final = None if self._final is None else self._final[:, envs]
             launches.append([TargetLaunch(slab, values, w, outputs, *settings, final) for slab in ring])
         return launches
 
@@ -174,9 +175,9 @@ class Learner:
         for slab in self.slabs_of(index):
             envs = slice(first, first + slab.num_envs)
             first = envs.stop
-            if slab.final_TNX is None:
-                continue
-            for x, values in zip(slab.final_TNX, self._final_values_TN[:, envs]):
+            if slab.final_TNX is None or self._final is None:
+                return
+            for x, values in zip(slab.final_TNX, self._final[:, envs]):
                 if model.central_value is None:
                     normalized = model.running_mean_std.normalize(x, torch.empty_like(x))
                     model.value_mean_std.denormalize(model(normalized).value, values)

@@ -91,8 +91,8 @@ def warnings(*argv: str) -> List[str]:
             f"{PPO}.reward_shaper.min_val = 2.0: must be below max_val = 1.0. Leave both out",
         ),
         (
-            f"{PPO}.central_value_config.lr=1",
-            f"{PPO}.central_value_config = {{'lr': 1}}: not supported. Use None or leave it out",
+            f"{PPO}.self_play_config.update_score=1",
+            f"{PPO}.self_play_config = {{'update_score': 1}}: not supported. Use None or leave it out",
         ),
         (
             f"{PARAMS}.algo.name=sac",
