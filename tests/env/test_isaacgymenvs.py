@@ -91,6 +91,14 @@ def test_rows_of_each_convention(tasks: Dict[str, Any], name: str) -> None:  # n
     assert not slab.truncated_TN[:, 1].any() and not slab.terminated_TN[:, 0].any()
     assert int((slab.status_TN == LIVE).sum()) == 20 - sum(map(len, expected.dead))
     assert slab.finished_episodes() == expected.episodes
+    pays = 0.0 if name == "Ant" else 10.0  # the step that Ant throws away pays nothing
+    assert slab.rewards_TN[slab.status_TN == DEAD].tolist() == [pays] * sum(map(len, expected.dead))
+
+
+def test_an_episode_that_ended_before_the_first_row_starts_after_it(tasks: Dict[str, Any]) -> None:  # noqa: F811
+    slab, _ = collect(env_of(tasks["ShadowHand"], fallAt=1), horizon=3)
+    assert slab.status_TN[:, 1].tolist() == [DEAD] * 3  # it falls in every step, the one that reset() takes included
+    assert slab.status_TN[:, 0].tolist() == [LIVE] * 3
 
 
 @pytest.mark.parametrize("stale", [False, True])

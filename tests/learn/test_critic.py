@@ -74,6 +74,21 @@ def test_the_values_of_a_slab_are_the_critics() -> None:
     assert trained.central_value.running_mean_std.count == trained.running_mean_std.count
 
 
+def test_stale_rows_are_valued_by_the_critic_as_it_is_now() -> None:
+    p = pipeline()
+    p.run()
+    learner, slab = p.learner, p.workers[0].slabs[0]
+    critic = learner.model.central_value
+    learner.load(0, stale=True)
+    learner.proximal(0)
+    assert critic is not None and slab.states_TNS is not None
+    with torch.no_grad():
+        value = critic(critic.normalized(slab.states_TNS.flatten(0, 1)))
+        expected = critic.value_mean_std.denormalize(value, value).view(9, 8)
+    assert torch.allclose(learner._values_TN, expected, atol=1e-5)
+    assert not torch.allclose(learner._values_TN, slab.values_TN)
+
+
 def test_a_version_holds_the_critic() -> None:
     p = pipeline()
     p.run()
