@@ -89,7 +89,7 @@ def targets(slab: Slab, stale: bool) -> Tensor:
     )
     model = known_model()
     learner = Learner(model, PolicyBuffer(model), [[slab]], settings)
-    learner.load(0, stale)
+    learner.load(0, lag=int(stale))
     learner.proximal(0)
     learner.targets(0)
     return learner.batch.time_major(learner.batch.returns)

@@ -79,7 +79,7 @@ def test_stale_rows_are_valued_by_the_critic_as_it_is_now() -> None:
     p.run()
     learner, slab = p.learner, p.workers[0].slabs[0]
     critic = learner.model.central_value
-    learner.load(0, stale=True)
+    learner.load(0, lag=1)
     learner.proximal(0)
     assert critic is not None and slab.states_TNS is not None
     with torch.no_grad():
@@ -144,7 +144,7 @@ def test_saved_and_loaded_it_goes_on_the_same() -> None:
         other.copy_(mine)
     after: Dict[int, Tensor] = {}
     for number, learner in enumerate((first.learner, second.learner)):
-        learner.load(0, stale=True)
+        learner.load(0, lag=1)
         learner.proximal(0)
         learner.targets(0)
         for index in (0, 1):
