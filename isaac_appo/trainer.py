@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from isaac_appo import __version__
 from isaac_appo.build import (
@@ -16,6 +16,7 @@ from isaac_appo.build import (
 )
 from isaac_appo.checkpoint import CheckpointError, CheckpointWriter, save_best
 from isaac_appo.config import RunConfig
+from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Evaluation, evaluate
 from isaac_appo.evaluator import Evaluator, Job, Result
 from isaac_appo.meter import Meter
@@ -26,6 +27,9 @@ from isaac_appo.report.trace import Trace
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import LEARNER
 
+CENTRAL_KEYS = ("assymetric_vf_nets", "assymetric_vf_optimizer")
+"""rl_games' keys, in its spelling, of an asymmetric critic."""
+
 SCHEMA = 1
 """Version of the ``isaac_appo`` entry of a checkpoint."""
 
@@ -35,7 +39,7 @@ def shape_of(config: RunConfig) -> Dict[str, Any]:
     s = config.schedule
     limits = ("broadcast_every", "max_lead_steps", "max_policy_lag", "on_excess") if s.name == "free" else ("lag",)
     return {
-        "task.name": config.task.name,
+        "task.name": config.task.label,
         "num_envs": config.num_envs,
         "seed": config.seed,
         "train.params.config.horizon_length": config.ppo.horizon_length,
@@ -53,15 +57,25 @@ class Trainer:
         run_dir: locked and prepared.
         reporter: where everything that a person should see goes.
         stop_requested: asked at each boundary; true ends the run after a checkpoint.
+        envs: the environments to train in, one per worker; without them, the task's are built.
     """
 
     def __init__(
-        self, config: RunConfig, run_dir: RunDir, reporter: Reporter, stop_requested: Callable[[], bool] = lambda: False
+        self,
+        config: RunConfig,
+        run_dir: RunDir,
+        reporter: Reporter,
+        stop_requested: Callable[[], bool] = lambda: False,
+        envs: Optional[Sequence[VecEnv]] = None,
     ) -> None:
         self.config, self.run_dir, self.reporter = config, run_dir, reporter
         self._stop_requested = stop_requested
-        self.envs = build_workers(config, str(run_dir.path))
-        make_model = model_maker(config, self.envs[0].num_obs, self.envs[0].num_actions)
+        self.envs = list(envs) if envs is not None else build_workers(config, str(run_dir.path))
+        first = self.envs[0]
+        self.shared = envs is not None or first.exclusive
+        if first.describe():
+            reporter.message(first.describe())
+        make_model = model_maker(config, first.num_obs, first.num_actions, first.num_states)
         learner = learner_settings(config)
         program = build_program(config, learner.minibatches)
         settings = pipeline_settings(config)
@@ -96,10 +110,10 @@ class Trainer:
     def evaluate(self) -> Evaluation:
         """One full deterministic episode in fresh environments, with the weights as they are now; may be the best.
 
-        An engine that a process can have only once plays it in the training environments, whose seed it is then.
+        Environments that cannot be built a second time are played in themselves; training is over then.
         """
         settings = self.config.eval
-        if self.envs[0].engine.exclusive:
+        if self.shared:
             return evaluate(self.pipeline.learner.model, self.envs[0], self.config.seed, self.config.ppo.clip_actions)
         threads = max(self.config.schedule.policy_threads, self.config.schedule.learner_threads)
         env = build_env(self.config, settings.num_envs, settings.seed, False, threads, str(self.run_dir.path))
@@ -124,6 +138,8 @@ class Trainer:
         self.reporter.log(self.updates, self.env_steps, row)
         for sentence in self.rails.look(row):
             self.reporter.warn(sentence)
+        for env in self.envs:
+            env.set_train_info(self.env_steps)
         last = self.updates == self.config.max_iterations
         stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
         every = self.config.ppo.save_frequency
@@ -226,12 +242,14 @@ class Trainer:
             "frame": self.env_steps,
             "optimizer": learner["optimizer"],
             "last_mean_rewards": self.meter.mean_reward,
-            "env_state": None,
+            "env_state": self.envs[0].state_dict().get("env_state") if not self.envs[0].resumable else None,
+            **{key: learner[key] for key in CENTRAL_KEYS if key in learner},
             "isaac_appo": {
                 "schema": SCHEMA,
                 "version": __version__,
                 "shape": shape_of(self.config),
                 "learning_rate": learner["learning_rate"],
+                "central_learning_rate": learner.get("central_learning_rate"),
                 "policy_version": learner["version"],
                 "budgets": {"policy": s.policy_threads, "learner": s.learner_threads},
                 "pipeline": pipeline,
@@ -256,8 +274,9 @@ class Trainer:
                 + ", ".join(changed)
                 + ". Give them the checkpoint's values, or start from its weights with checkpoint=PATH experiment=NEW"
             )
-        learner = {k: state[k] for k in ("model", "optimizer")}
-        learner.update({"learning_rate": own["learning_rate"], "version": own["policy_version"]})
+        learner = {k: state[k] for k in ("model", "optimizer", *CENTRAL_KEYS) if k in state}
+        learner.update({k: own[k] for k in ("learning_rate", "central_learning_rate") if k in own})
+        learner["version"] = own["policy_version"]
         self.pipeline.load_state_dict({**own["pipeline"], "learner": learner})
         self.updates = int(state["epoch"])
         self.resumed_env_steps = self.env_steps
@@ -265,17 +284,21 @@ class Trainer:
             self.evaluator.resume_at(self.updates)
         self.rails = self._guard_rails(fresh=False)
         self.meter.load_state_dict(own["episodes"])
+        if not self.envs[0].resumable:
+            self.reporter.warn(
+                f"{self.envs[0]} cannot save its physics: learner, statistics and schedule continue exactly, and the "
+                "environments start new episodes, so this is not the run that would have gone on"
+            )
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Start from the weights and statistics of any rl_games or isaac_appo checkpoint, and nothing else of it."""
-        model = {name.replace("_orig_mod.", ""): tensor for name, tensor in state["model"].items()}
         try:
-            self.pipeline.learner.model.load_state_dict(model, strict=True)
+            self.pipeline.learner.model.load_saved(state["model"], state.get("assymetric_vf_nets"))
         except RuntimeError as error:
             raise CheckpointError(
                 f"the checkpoint's network does not fit train.params.network and task={self.config.task.name}: {error}"
             ) from error
-        self.pipeline.learner.model.publish_statistics()
+        self.envs[0].set_env_state(state.get("env_state"))
         for worker in self.pipeline.workers:
             worker.policy.bytes.copy_(self.pipeline.learner.policy.bytes)
 

@@ -7,10 +7,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from hydra import compose as hydra_compose
-from hydra import initialize_config_module
+from hydra import initialize_config_dir, initialize_config_module
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -24,6 +24,15 @@ from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.origin import annotated, origins
+from isaac_appo.config.packages import (
+    ROOT,
+    TaskPackage,
+    has_nvidia_driver,
+    import_package,
+    package_devices,
+    store_root,
+    take_package,
+)
 from isaac_appo.config.read import default_of
 from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
@@ -47,11 +56,14 @@ class ComposedConfig:
     overrides: List[str]
     words: List[str]
     """What Hydra was given for `overrides`."""
+    package: Optional[TaskPackage] = None
+    """The package that brings the task."""
 
     def annotated(self) -> str:
         """The resolved configuration as YAML, each value with where it comes from in a comment."""
-        with hydra_loader() as loader:
-            return annotated(self.cfg, origins(loader, self.words), resolve=True)
+        with hydra_loader(package=self.package) as loader:
+            root = ROOT if self.package else "config"
+            return annotated(self.cfg, origins(loader, self.words, root), resolve=True)
 
 
 class Arguments(NamedTuple):
@@ -73,31 +85,44 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    with hydra_loader(command) as loader:
+    package, words = take_package(arguments.overrides, command, errors)
+    root = ROOT if package else "config"
+    with hydra_loader(command, package) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
-        overrides = _check_overrides(arguments.overrides, loader, errors)
-        cfg = _compose_what_can(overrides, errors)
+        overrides = _check_overrides(words, loader, errors)
+        cfg = _compose_what_can(overrides, errors, root)
         if cfg is None:
             raise ConfigError(errors)
+        if package:
+            cfg.update(package_devices(cfg.sim_device, cfg.rl_device, has_nvidia_driver()))
         if arguments.show_config and not errors:
-            _show(cfg, arguments.resolve, origins(loader, overrides) if arguments.origin else None)
+            _show(cfg, arguments.resolve, origins(loader, overrides, root) if arguments.origin else None)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     config, warnings = _validate_with(cfg, errors)
     if arguments.show_config:
         raise SystemExit(0)
-    return ComposedConfig(cfg, config, notices + warnings, typed, overrides)
+    return ComposedConfig(cfg, config, notices + warnings, typed, overrides, package)
+
+
+def _primary(package: Optional[TaskPackage], job: str) -> ContextManager[Any]:
+    """Where Hydra looks first: our groups, or those of the package that brings the task."""
+    if package is None:
+        return initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+    store_root()
+    folder = str(package.cfg_dir.resolve())
+    return initialize_config_dir(folder, version_base="1.3", job_name=job)
 
 
 @contextmanager
-def hydra_loader(job: str = "train") -> Iterator[ConfigLoader]:
+def hydra_loader(job: str = "train", package: Optional[TaskPackage] = None) -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job):
+        with _primary(package, job):
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
@@ -216,12 +241,12 @@ def _later(group: str) -> Dict[str, Tuple[str, str]]:
     return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
 
 
-def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optional[DictConfig]:
+def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str) -> Optional[DictConfig]:
     """Compose, leaving out each free-form key that the YAML lacks, so that all of them are told together."""
     words, refused = list(overrides), []
     while True:
         try:
-            cfg = hydra_compose("config", words)
+            cfg = hydra_compose(root, words)
             break
         except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
             bad = _refused_word(str(error), words)
@@ -293,8 +318,10 @@ def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig
 def before_torch(config: RunConfig) -> None:
     """Import Isaac Gym if the run is on it: it must come before torch. Every command that makes an engine calls this.
 
-    Raises ConfigError, with what to do instead, where Isaac Gym cannot be used.
+    Raises ConfigError, with what to do instead, where Isaac Gym or the package that brings the task cannot be used.
     """
+    if config.task.package:
+        import_package(config.task.package)
     if config.sim.name != "isaacgym":
         return
     try:
@@ -318,6 +345,7 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
         f"  isaac-appo {command} task=Ant --cfg job --resolve --origin    (every key and its origin; nothing runs)",
         "  isaac-appo train -m task=Ant,Cartpole seed=1,2,3    (a sweep: one process per run)",
+        f"  isaac-appo {command} task=isaacgymenvs:ShadowHand    (a task of IsaacGymEnvs, where that is installed)",
         "",
         "Choices:",
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List
 
+from isaac_appo.commands.compose import before_torch
 from isaac_appo.commands.stored import config_for, find_checkpoint, option_lines, run_of, split_options
 from isaac_appo.config.option import option
 
@@ -40,6 +41,7 @@ def main(argv: List[str]) -> int:
     checkpoint = find_checkpoint(options.checkpoint, options.run_root)
     run = run_of(checkpoint)
     config = config_for(run, words, "export")
+    before_torch(config)
     from isaac_appo.checkpoint import CheckpointError  # torch and the engines: a typing error is answered before
     from isaac_appo.export.files import ExportError, export
     from isaac_appo.play.session import load_policy

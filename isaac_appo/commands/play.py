@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
+from isaac_appo.commands.compose import before_torch
 from isaac_appo.commands.stored import (
     StoredRun,
     config_for,
@@ -61,6 +62,7 @@ def main(argv: List[str]) -> int:
     checkpoint = find_checkpoint(wanted, options.run_root)
     run = run_of(checkpoint) if checkpoint else None
     config = _sized(config_for(run, words, "play"), options)
+    before_torch(config)
     from isaac_appo.checkpoint import CheckpointError  # torch and the engines: a typing error is answered before
     from isaac_appo.play.session import load_policy
     from isaac_appo.play.video import VideoError

@@ -54,7 +54,7 @@ def _train(composed: ComposedConfig) -> int:
     config = composed.config
     engine = choose_engine(config)
     wandb_options(config)  # a missing package is said before the run directory is touched
-    run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
+    run_dir = RunDir.create(config.run_root, config.task.label, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
         run_dir.prepare(config.resume)
@@ -129,7 +129,7 @@ def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional
     settings = trainer.config.eval
     if not settings.enabled:
         return None
-    count = trainer.config.num_envs if trainer.envs[0].engine.exclusive else settings.num_envs
+    count = trainer.config.num_envs if trainer.shared else settings.num_envs
     reporter.message(f"Evaluating: one episode in each of {count} environments")
     evaluation = trainer.evaluate()
     run_dir.write_run_json(evaluation=evaluation._asdict())

@@ -63,6 +63,13 @@ class TaskConfig:
     physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
     play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
+    package: str = option("", "the package that brings the task, set by task=PACKAGE:NAME", silent=True)
+    tree: Dict[str, Any] = option({}, "the package's own task section", silent=True)
+
+    @property
+    def label(self) -> str:
+        """Names the task among those of all packages."""
+        return f"{self.package}_{self.name}" if self.package else self.name
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,34 @@ class RewardShaperConfig:
     min_val: float = option(-math.inf, "lower clip", infinite=True)
     max_val: float = option(math.inf, "upper clip", infinite=True)
     log_val: bool = option(False, "take the logarithm")
+
+
+@dataclass(frozen=True)
+class CentralValueConfig:
+    """`train.params.config.central_value_config`: the asymmetric critic, trained on the policy's minibatches."""
+
+    network: Dict[str, Any] = option({}, "rl_games' network block", required=True)
+    learning_rate: float = option(3e-4, "initial learning rate", gt=0, le=1)
+    lr_schedule: str = option(
+        "constant",
+        "linear, or constant: rl_games has no other for it",
+        choices=("constant", "linear"),
+        null="constant",
+        alias={"adaptive": "constant", "fixed": "constant", "identity": "constant", "None": "constant"},
+    )
+    normalize_input: bool = option(True, "running mean and std of states")
+    clip_value: bool = option(True, "clip the value loss")
+    e_clip: float = option(0.2, "clip of the value", gt=0)
+    truncate_grads: bool = option(False, "clip the gradient's norm to grad_norm")
+    grad_norm: float = option(1.0, "that norm", gt=0)
+    weight_decay: float = option(0.0, "Adam's L2 penalty", ge=0)
+    minibatch_size: int = option(0, "the policy's are used", silent=True)
+    minibatch_size_per_env: int = option(0, "the policy's are used", silent=True)
+    mini_epochs: int = option(0, "the policy's are used", silent=True)
+    schedule_type: str = option("legacy", "nothing adapts", silent=True)
+    kl_threshold: float = option(0.008, "nothing adapts", silent=True)
+    freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
+    mixed_precision: bool = option(False, "float16 on CUDA", inert="float32 is used")
 
 
 @dataclass(frozen=True)
@@ -169,13 +204,13 @@ class PPOConfig:
     zero_rnn_on_done: bool = option(True, "recurrent policies", inert="the network is not recurrent")
     epochs_between_resets: int = option(0, "forced resets", inert="environments are never reset from outside")
     train_dir: str = option("", "run folder", inert="the folder is set by run_root", alias={"runs": ""})
-    use_experimental_cv: bool = option(True, "central value", inert="there is no central value")
+    use_experimental_cv: bool = option(True, "train the policy's own value head beside an asymmetric critic")
     freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
     pbt_idx: Optional[int] = option(None, "population training", inert="there is no population")
     player: Dict[str, Any] = option({}, "rl_games' player", inert="it concerns rl_games' own player")
     env_config: Dict[str, Any] = option({}, "environment arguments", inert="the task's settings are task.env")
     features: Dict[str, Any] = option({}, "rl_games' features", refused="not supported")
-    central_value_config: Optional[Dict[str, Any]] = option(None, "asymmetric critic", refused="not supported")
+    central_value_config: Any = option(None, "asymmetric critic: a CentralValueConfig, None = none")
     self_play_config: Optional[Dict[str, Any]] = option(None, "self-play", refused="not supported")
     use_action_masks: bool = option(False, "masked actions", refused="not supported")
     population_based_training: bool = option(False, "population training", refused="not supported")
@@ -261,6 +296,11 @@ class EnvConfig:
     """`env`: what the trainer does to every task."""
 
     stagger_resets: bool = option(True, "spread the ages of the first episodes")
+    autoreset: str = option(
+        "auto",
+        "when a task of another package resets what is done; auto = by its class",
+        choices=("auto", "next_step", "next_step_pre", "same_step", "manual"),
+    )
     max_nan_fraction: float = option(0.01, "share of environments that may break in one update", ge=0, le=1)
 
 

@@ -24,26 +24,26 @@ AGENTS: Dict[str, str] = {
 """Name and what a result says about it."""
 
 
-def load_model(config: RunConfig, state: Mapping[str, Any], num_obs: int, num_actions: int) -> ActorCritic:
+def load_model(
+    config: RunConfig, state: Mapping[str, Any], num_obs: int, num_actions: int, num_states: int = 0
+) -> ActorCritic:
     """The actor-critic of any rl_games or isaac_appo checkpoint. Errors: CheckpointError if it does not fit."""
-    model = model_maker(config, num_obs, num_actions)()
+    model = model_maker(config, num_obs, num_actions, num_states)()
     if "model" not in state:
         raise CheckpointError(f"the checkpoint holds no 'model' but {', '.join(map(str, state)) or 'nothing'}")
-    weights = {name.replace("_orig_mod.", ""): tensor for name, tensor in state["model"].items()}
     try:
-        model.load_state_dict(weights, strict=True)
+        model.load_saved(state["model"], state.get("assymetric_vf_nets"))
     except RuntimeError as error:
         raise CheckpointError(
             f"the checkpoint's network does not fit train.params.network and task={config.task.name}: {error}"
         ) from error
-    model.publish_statistics()
     return model
 
 
 def make_agent(name: str, config: RunConfig, state: Mapping[str, Any], env: VecEnv) -> Agent:
     """The agent `name` of AGENTS for `env`; only "trained" reads `state`. Errors: CheckpointError."""
     if name == "trained":
-        model = load_model(config, state, env.num_obs, env.num_actions).to(env.device)
+        model = load_model(config, state, env.num_obs, env.num_actions, env.num_states).to(env.device)
         return mean_action(model, env, config.ppo.clip_actions)
     actions = torch.zeros(env.num_envs, env.num_actions, device=env.device)
     if name == "zero":

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional
 
 from isaac_appo.budgets import available_cores
-from isaac_appo.build import build_env
+from isaac_appo.build import build_env, build_package_env
 from isaac_appo.checkpoint import CheckpointError, load_checkpoint, read_best, resolve_resume
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
 from isaac_appo.evaluation import Evaluation, play_episodes
 from isaac_appo.play.agent import AGENTS, make_agent
 from isaac_appo.play.film import Film
+from isaac_appo.tasks.registry import TaskError
 
 __all__ = ["Policy", "Video", "build_play_env", "load_policy", "play", "play_variant"]
 
@@ -66,7 +67,13 @@ def play_variant(config: RunConfig) -> RunConfig:
 
 
 def build_play_env(config: RunConfig, num_envs: int = 0) -> TaskEnv:
-    """Fresh environments of the play variant; `eval.num_envs` of them unless told otherwise."""
+    """Fresh environments of the play variant; `eval.num_envs` of them unless told otherwise.
+
+    Errors: TaskError for a task that another package brings: films, viewer and export read our own engines.
+    """
+    if config.task.package:
+        what = "can be played, but not filmed, viewed or exported: its simulation belongs to its package"
+        raise TaskError(f"task={config.task.package}:{config.task.name} {what}. Leave out video=true and viewer=true")
     threads = config.schedule.policy_threads or available_cores()
     return build_env(play_variant(config), num_envs or config.eval.num_envs, config.eval.seed, False, threads)
 
@@ -78,6 +85,8 @@ def play(
 
     Errors: CheckpointError, EngineError, TaskError, VideoError.
     """
+    if config.task.package and video is None:
+        return _play_package(config, policy, agent)
     env = build_play_env(config)
     try:
         act = make_agent(agent, config, policy.state if policy else {}, env)
@@ -88,6 +97,15 @@ def play(
             with Film(env, video.path, video.length, lambda: text) as film:
                 result = play_episodes(act, env, config.eval.seed, film)
         return result._replace(agent=AGENTS[agent])
+    finally:
+        env.close()
+
+
+def _play_package(config: RunConfig, policy: Optional[Policy], agent: str) -> Evaluation:
+    env = build_package_env(config, config.eval.num_envs, config.eval.seed)
+    try:
+        act = make_agent(agent, config, policy.state if policy else {}, env)
+        return play_episodes(act, env, config.eval.seed)._replace(agent=AGENTS[agent])
     finally:
         env.close()
 

@@ -16,7 +16,7 @@ from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.learn.learner import Learner, LearnerSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
-from isaac_appo.rollout.collector import Collector
+from isaac_appo.rollout.collector import Collector, final_source
 from isaac_appo.rollout.facts import SlabFacts
 from isaac_appo.rollout.slab import Slab
 from isaac_appo.schedule.executors.base import Executor, Handler
@@ -71,8 +71,10 @@ class Worker:
 
     def __init__(self, env: VecEnv, model: ActorCritic, program: Program, seed: int, clip_actions: bool) -> None:
         self.env = env
+        final = final_source(env, model)
+        sizes = (env.num_states if model.central_value is not None else 0, 0 if final is None else final.shape[-1])
         self.slabs = [
-            Slab(program.horizon, env.num_envs, env.num_obs, env.num_actions, env.device)
+            Slab(program.horizon, env.num_envs, env.num_obs, env.num_actions, env.device, *sizes, env.autoreset)
             for _ in range(program.num_slabs)
         ]
         self.policy = PolicyBuffer(model)
