@@ -237,7 +237,7 @@ class Pipeline:
             self._lag = self.ledger.train(index, version, self._facts)
         empty = dropped or self._facts.live == 0
         self._empty_slabs = self._empty_slabs + 1 if empty else 0
-        self.learner.load(index, stale=self._lag.max > 0, empty=empty)
+        self.learner.load(index, self._lag.max, empty)
 
     def _finish(self, index: int) -> None:
         self.learner.finish(index)
