@@ -68,7 +68,9 @@ def metrics() -> str:
         "# Metrics\n\nEvery key that a run logs, to `metrics.csv`, TensorBoard and Weights & Biases alike, made from "
         "`isaac_appo/report/metrics.py` by\n`docs/generate.py`. rl_games' tags come first, unchanged; Sample Factory's "
         "names stand beside ours. `lag/rows_at_K` counts the\ntrained rows of lag K; `Episode/*` are a task's own "
-        f"terms.\n\n{table(('key', 'unit', 'meaning'), rows)}\n"
+        "terms. `metrics.csv` and W&B have `update`, `env_steps` and `elapsed_s` in every row, W&B's x-axis being "
+        "`env_steps`; the\ncopies that end in `/iter` and `/time` are TensorBoard's, which has one axis only."
+        f"\n\n{table(('key', 'unit', 'meaning'), rows)}\n"
     )
 
 

@@ -7,10 +7,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from hydra import compose as hydra_compose
-from hydra import initialize_config_module
+from hydra import initialize_config_dir, initialize_config_module
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -20,8 +20,19 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
+from isaac_appo.config.origin import annotated, origins
+from isaac_appo.config.packages import (
+    ROOT,
+    TaskPackage,
+    has_nvidia_driver,
+    import_package,
+    package_devices,
+    store_root,
+    take_package,
+)
 from isaac_appo.config.read import default_of
 from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
@@ -29,7 +40,6 @@ from isaac_appo.config.suggest import nearest, nearest_path
 from isaac_appo.config.validate import validate
 from isaac_appo.sim.isaacgym_import import IsaacGymUnavailableError, import_isaacgym
 
-GROUPS = ("task", "train", "sim", "schedule", "advantage", "loss")
 # Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
 _RAW = ("checkpoint", "resume", "experiment", "run_root")
 # Their keys are free-form, so only what the YAML holds can tell a misspelt one.
@@ -44,6 +54,16 @@ class ComposedConfig:
     config: RunConfig
     warnings: List[str]
     overrides: List[str]
+    words: List[str]
+    """What Hydra was given for `overrides`."""
+    package: Optional[TaskPackage] = None
+    """The package that brings the task."""
+
+    def annotated(self) -> str:
+        """The resolved configuration as YAML, each value with where it comes from in a comment."""
+        with hydra_loader(package=self.package) as loader:
+            root = ROOT if self.package else "config"
+            return annotated(self.cfg, origins(loader, self.words, root), resolve=True)
 
 
 class Arguments(NamedTuple):
@@ -52,51 +72,66 @@ class Arguments(NamedTuple):
     overrides: List[str]
     show_config: bool
     resolve: bool
+    origin: bool
     help: bool
 
 
 def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     """Compose and validate the configuration that `argv` asks for; callable any number of times in one process.
 
-    `--help` and `--cfg job [--resolve]` print and raise SystemExit(0). Raises ConfigError with every mistake found,
-    in the command line and in the values alike.
+    `--help` and `--cfg job [--resolve] [--origin]` print and raise SystemExit(0). Raises ConfigError with every mistake
+    found, in the command line and in the values alike.
     """
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    with _hydra(command) as loader:
+    package, words = take_package(arguments.overrides, command, errors)
+    root = ROOT if package else "config"
+    with hydra_loader(command, package) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
-        overrides = _check_overrides(arguments.overrides, loader, errors)
-        cfg = _compose_what_can(overrides, errors)
-    if cfg is None:
-        raise ConfigError(errors)
-    if arguments.show_config and not errors:
-        _show(cfg, arguments.resolve)
+        overrides = _check_overrides(words, loader, errors)
+        cfg = _compose_what_can(overrides, errors, root)
+        if cfg is None:
+            raise ConfigError(errors)
+        if package:
+            cfg.update(package_devices(cfg.sim_device, cfg.rl_device, has_nvidia_driver()))
+        if arguments.show_config and not errors:
+            _show(cfg, arguments.resolve, origins(loader, overrides, root) if arguments.origin else None)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     config, warnings = _validate_with(cfg, errors)
     if arguments.show_config:
         raise SystemExit(0)
-    return ComposedConfig(cfg, config, notices + warnings, typed)
+    return ComposedConfig(cfg, config, notices + warnings, typed, overrides, package)
+
+
+def _primary(package: Optional[TaskPackage], job: str) -> ContextManager[Any]:
+    """Where Hydra looks first: our groups, or those of the package that brings the task."""
+    if package is None:
+        return initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+    store_root()
+    folder = str(package.cfg_dir.resolve())
+    return initialize_config_dir(folder, version_base="1.3", job_name=job)
 
 
 @contextmanager
-def _hydra(job: str) -> Iterator[ConfigLoader]:
+def hydra_loader(job: str = "train", package: Optional[TaskPackage] = None) -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job):
+        with _primary(package, job):
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
 
 
-def _show(cfg: DictConfig, resolve: bool) -> None:
+def _show(cfg: DictConfig, resolve: bool, sources: Optional[Dict[str, str]]) -> None:
     try:
-        print(OmegaConf.to_yaml(cfg, resolve=resolve), end="")
+        shown = OmegaConf.to_yaml(cfg, resolve=resolve) if sources is None else annotated(cfg, sources, resolve)
+        print(shown, end="")
     except OmegaConfBaseException:
         return  # a reference that leads nowhere; validation names it
 
@@ -104,15 +139,17 @@ def _show(cfg: DictConfig, resolve: bool) -> None:
 def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
     """Split `argv` into overrides and options; what is neither is added to `errors` with what to write instead."""
     overrides: List[str] = []
-    flags = {"cfg": False, "resolve": False, "help": False}
+    flags = {"cfg": False, "resolve": False, "origin": False, "help": False}
     words = iter(argv)
     for word in words:
+        if re.match(r"--[\w.]+=", word) and not word.startswith(("--cfg=", "--config-dir=")):
+            word = word[2:]  # as agents of W&B sweeps write keys
         if word in ("-h", "--help"):
             flags["help"] = True
-        elif word == "--resolve":
-            flags["resolve"] = True
+        elif word in ("--resolve", "--origin"):
+            flags[word[2:]] = True
         elif word in ("-m", "--multirun"):
-            errors.append(f"{word}: sweeps come later. Start one run per value, each with its own experiment=NAME")
+            errors.append(f"{word}: only isaac-appo train sweeps. Leave it out and give one value for each key")
         elif word in ("-c", "--cfg") or word.startswith("--cfg="):
             what = word[6:] if word.startswith("--cfg=") else next(words, "")
             flags["cfg"] = True
@@ -129,7 +166,7 @@ def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
             errors.append(f"{word}: needs a value. Write {word}={'True' if word.isidentifier() else 'VALUE'}")
         else:
             overrides.append(_quote(word))
-    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["help"])
+    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["origin"], flags["help"])
 
 
 def _search_path(folder: str, errors: List[object]) -> List[str]:
@@ -142,10 +179,8 @@ def _search_path(folder: str, errors: List[object]) -> List[str]:
 
 
 def _dashed(word: str) -> str:
-    bare = word.lstrip("-")
-    if "=" in bare:
-        return f"{word}: keys take no dashes. Write {bare}"
-    return f"{word}: no such option. Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE"
+    options = "--help, --cfg job, --resolve, --origin, --config-dir DIR and -m"
+    return f"{word}: no such option. Options are {options}; keys are KEY=VALUE"
 
 
 def _quote(word: str) -> str:
@@ -173,7 +208,7 @@ def _check_overrides(words: Sequence[str], loader: ConfigLoader, errors: List[ob
             continue
         key = override.key_or_group
         if override.is_sweep_override():
-            errors.append(f"{word}: several values make a sweep, which comes later. Give one value")
+            errors.append(f"{word}: several values make a sweep. Write isaac-appo train -m ..., or give one value")
         elif key in GROUPS and not override.is_delete() and not isinstance(override.value(), (dict, list)):
             kept += _check_choice(key, str(override.value()), loader, search, errors)
         elif override.is_delete() or "/" in key or key.startswith(_FREE_FORM):
@@ -206,12 +241,12 @@ def _later(group: str) -> Dict[str, Tuple[str, str]]:
     return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
 
 
-def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optional[DictConfig]:
+def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str) -> Optional[DictConfig]:
     """Compose, leaving out each free-form key that the YAML lacks, so that all of them are told together."""
     words, refused = list(overrides), []
     while True:
         try:
-            cfg = hydra_compose("config", words)
+            cfg = hydra_compose(root, words)
             break
         except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
             bad = _refused_word(str(error), words)
@@ -250,12 +285,12 @@ def _translate(error: Exception, words: Sequence[str]) -> str:
 def _yaml_paths(cfg: DictConfig, prefix: str = "") -> List[str]:
     """Every dotted key of a composed tree, values unread."""
     paths: List[str] = []
-    for key in map(str, cfg):
-        path = prefix + key
+    for key in cfg:
+        path = f"{prefix}{key!s}"
         paths.append(path)
-        if not OmegaConf.is_interpolation(cfg, key) and not OmegaConf.is_missing(cfg, key):
-            node = cfg._get_node(key)
-            paths += _yaml_paths(node, path + ".") if isinstance(node, DictConfig) else []
+        node = cfg._get_node(key)
+        if isinstance(node, DictConfig) and not node._is_interpolation() and not node._is_missing():
+            paths += _yaml_paths(node, path + ".")
     return paths
 
 
@@ -283,8 +318,10 @@ def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig
 def before_torch(config: RunConfig) -> None:
     """Import Isaac Gym if the run is on it: it must come before torch. Every command that makes an engine calls this.
 
-    Raises ConfigError, with what to do instead, where Isaac Gym cannot be used.
+    Raises ConfigError, with what to do instead, where Isaac Gym or the package that brings the task cannot be used.
     """
+    if config.task.package:
+        import_package(config.task.package)
     if config.sim.name != "isaacgym":
         return
     try:
@@ -300,12 +337,15 @@ def before_torch(config: RunConfig) -> None:
 def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ()) -> str:
     """What `isaac-appo COMMAND --help` prints: groups with their choices and every top-level key that has an effect."""
     search = [word for word in overrides if word.startswith("hydra.searchpath=")]
-    lines = [f"usage: isaac-appo {command} [KEY=VALUE ...] [--cfg job [--resolve]] [--config-dir DIR] [--help]", ""]
+    options = "[--cfg job [--resolve] [--origin]] [--config-dir DIR] [--help]"
+    lines = [f"usage: isaac-appo {command} [KEY=VALUE ...] {options}", ""]
     lines += [
         f"  isaac-appo {command} task=Ant num_envs=1024",
         f"  isaac-appo {command} task=Cartpole seed=1 max_iterations=50 experiment=mine",
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
-        f"  isaac-appo {command} task=Ant --cfg job --resolve    (every key, composed, nothing runs)",
+        f"  isaac-appo {command} task=Ant --cfg job --resolve --origin    (every key and its origin; nothing runs)",
+        "  isaac-appo train -m task=Ant,Cartpole seed=1,2,3    (a sweep: one process per run)",
+        f"  isaac-appo {command} task=isaacgymenvs:ShadowHand    (a task of IsaacGymEnvs, where that is installed)",
         "",
         "Choices:",
     ]

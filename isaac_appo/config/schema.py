@@ -15,8 +15,6 @@ from isaac_appo.config.option import option
 
 _DEVICE = {"pattern": r"auto|cpu|cuda(:\d+)?", "rule": "must be auto, cpu, cuda or cuda:N"}
 _PHYSX = "only Isaac Gym's PhysX reads it"
-_VIDEO = "videos are not recorded yet"
-_WANDB = "Weights & Biases is not supported yet"
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,14 @@ class TaskConfig:
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
+    play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
+    package: str = option("", "the package that brings the task, set by task=PACKAGE:NAME", silent=True)
+    tree: Dict[str, Any] = option({}, "the package's own task section", silent=True)
+
+    @property
+    def label(self) -> str:
+        """Names the task among those of all packages."""
+        return f"{self.package}_{self.name}" if self.package else self.name
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,11 @@ class SimConfig:
     name: str = option(
         "auto",
         "engine",
-        choices=("auto", "mujoco", "isaacgym"),
-        later={"mujoco_warp": ("engine not built yet", "sim=mujoco runs on any CPU")},
+        choices=("auto", "mujoco", "mujoco_warp", "isaacgym"),
     )
     threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
+    nconmax: int = option(0, "mujoco_warp: contacts per environment to make room for, 0 = from the model", ge=0)
+    njmax: int = option(0, "mujoco_warp: constraints per environment to make room for, 0 = from the model", ge=0)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,34 @@ class RewardShaperConfig:
     min_val: float = option(-math.inf, "lower clip", infinite=True)
     max_val: float = option(math.inf, "upper clip", infinite=True)
     log_val: bool = option(False, "take the logarithm")
+
+
+@dataclass(frozen=True)
+class CentralValueConfig:
+    """`train.params.config.central_value_config`: the asymmetric critic, trained on the policy's minibatches."""
+
+    network: Dict[str, Any] = option({}, "rl_games' network block", required=True)
+    learning_rate: float = option(3e-4, "initial learning rate", gt=0, le=1)
+    lr_schedule: str = option(
+        "constant",
+        "linear, or constant: rl_games has no other for it",
+        choices=("constant", "linear"),
+        null="constant",
+        alias={"adaptive": "constant", "fixed": "constant", "identity": "constant", "None": "constant"},
+    )
+    normalize_input: bool = option(True, "running mean and std of states")
+    clip_value: bool = option(True, "clip the value loss")
+    e_clip: float = option(0.2, "clip of the value", gt=0)
+    truncate_grads: bool = option(False, "clip the gradient's norm to grad_norm")
+    grad_norm: float = option(1.0, "that norm", gt=0)
+    weight_decay: float = option(0.0, "Adam's L2 penalty", ge=0)
+    minibatch_size: int = option(0, "the policy's are used", silent=True)
+    minibatch_size_per_env: int = option(0, "the policy's are used", silent=True)
+    mini_epochs: int = option(0, "the policy's are used", silent=True)
+    schedule_type: str = option("legacy", "nothing adapts", silent=True)
+    kl_threshold: float = option(0.008, "nothing adapts", silent=True)
+    freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
+    mixed_precision: bool = option(False, "float16 on CUDA", inert="float32 is used")
 
 
 @dataclass(frozen=True)
@@ -169,13 +204,13 @@ class PPOConfig:
     zero_rnn_on_done: bool = option(True, "recurrent policies", inert="the network is not recurrent")
     epochs_between_resets: int = option(0, "forced resets", inert="environments are never reset from outside")
     train_dir: str = option("", "run folder", inert="the folder is set by run_root", alias={"runs": ""})
-    use_experimental_cv: bool = option(True, "central value", inert="there is no central value")
+    use_experimental_cv: bool = option(True, "train the policy's own value head beside an asymmetric critic")
     freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
     pbt_idx: Optional[int] = option(None, "population training", inert="there is no population")
     player: Dict[str, Any] = option({}, "rl_games' player", inert="it concerns rl_games' own player")
     env_config: Dict[str, Any] = option({}, "environment arguments", inert="the task's settings are task.env")
     features: Dict[str, Any] = option({}, "rl_games' features", refused="not supported")
-    central_value_config: Optional[Dict[str, Any]] = option(None, "asymmetric critic", refused="not supported")
+    central_value_config: Any = option(None, "asymmetric critic: a CentralValueConfig, None = none")
     self_play_config: Optional[Dict[str, Any]] = option(None, "self-play", refused="not supported")
     use_action_masks: bool = option(False, "masked actions", refused="not supported")
     population_based_training: bool = option(False, "population training", refused="not supported")
@@ -252,7 +287,7 @@ class AdvantageConfig:
 class LossConfig:
     """`loss`: which policy the clip is anchored at."""
 
-    name: str = option("decoupled", "loss", choices=("decoupled", "behaviour"))
+    name: str = option("behaviour", "loss", choices=("behaviour", "decoupled"))
     w_max: float = option(2.0, "decoupled: cap on the weight pi_prox / mu", ge=1)
 
 
@@ -261,6 +296,11 @@ class EnvConfig:
     """`env`: what the trainer does to every task."""
 
     stagger_resets: bool = option(True, "spread the ages of the first episodes")
+    autoreset: str = option(
+        "auto",
+        "when a task of another package resets what is done; auto = by its class",
+        choices=("auto", "next_step", "next_step_pre", "same_step", "manual"),
+    )
     max_nan_fraction: float = option(0.01, "share of environments that may break in one update", ge=0, le=1)
 
 
@@ -278,9 +318,10 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """`eval`: one full deterministic episode per environment at the end."""
+    """`eval`: one full deterministic episode per environment, at the end and during training."""
 
     enabled: bool = option(True, "evaluate at the end of training")
+    every: int = option(0, "updates between evaluations beside training, which then choose the best; 0 = none", ge=0)
     num_envs: int = option(128, "episodes", ge=1)
     seed: int = option(1234567, "seed of the evaluation", ge=0)
 
@@ -313,7 +354,7 @@ class RunConfig:
     loss: LossConfig = option(LossConfig, "which policy the clip is anchored at")
     env: EnvConfig = option(EnvConfig, "what the trainer does to every task")
     report: ReportConfig = option(ReportConfig, "what a run shows and stores")
-    eval: EvalConfig = option(EvalConfig, "evaluation at the end")
+    eval: EvalConfig = option(EvalConfig, "evaluation")
 
     physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
     pipeline: str = option(
@@ -332,16 +373,18 @@ class RunConfig:
     force_render: bool = option(True, "viewer", inert="there is no viewer yet")
     sigma: str = option("", "player's noise", inert="evaluation is deterministic")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
-    capture_video: bool = option(False, "record videos", refused="not supported yet")
-    capture_video_freq: int = option(1464, "steps between videos", inert=_VIDEO)
-    capture_video_len: int = option(100, "steps per video", inert=_VIDEO)
-    wandb_activate: bool = option(False, "log to Weights & Biases", refused="not supported yet")
-    wandb_group: str = option("", "group", inert=_WANDB)
-    wandb_name: str = option("", "name", null="", silent=True)
-    wandb_entity: str = option("", "entity", inert=_WANDB)
-    wandb_project: str = option("isaac_appo", "project", inert=_WANDB)
-    wandb_tags: List[str] = option([], "tags", inert=_WANDB)
-    wandb_logcode_dir: str = option("", "code folder", inert=_WANDB)
+    capture_video: bool = option(False, "film the policy now and then, beside training, into videos/ of the run")
+    capture_video_freq: int = option(1464, "env steps (of one environment) between films", ge=1)
+    capture_video_len: int = option(100, "env steps in a film", ge=1)
+    wandb: str = option("disabled", "log to Weights & Biases", choices=("online", "offline", "disabled"))
+    wandb_activate: bool = option(False, "IsaacGymEnvs' way to say wandb=online")
+    wandb_group: str = option("", "group of runs", null="")
+    wandb_name: str = option("", "the run's name, '' = TASK-EXPERIMENT-sSEED", null="")
+    wandb_entity: str = option("", "user or team, '' = your default", null="")
+    wandb_project: str = option("isaac_appo", "project", pattern=".+", rule="is empty")
+    wandb_tags: List[str] = option([], "tags")
+    wandb_logcode_dir: str = option("", "store the code of this folder", null="")
+    wandb_artifacts: bool = option(False, "store the best checkpoint and videos")
 
     @property
     def ppo(self) -> PPOConfig:
