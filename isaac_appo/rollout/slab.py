@@ -63,9 +63,15 @@ class Slab:
 
     def facts(self) -> SlabFacts:
         """Count the rows by status, and live rows by version: once per update, on the host."""
-        live, dead, nan, lag = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
-        versions, rows = self.version_TN[self.status_TN == LIVE].unique(return_counts=True)
-        return SlabFacts(live, dead, nan, lag, dict(zip(versions.tolist(), rows.tolist())))
+        return SlabFacts.of(self.summary().tolist())
+
+    def summary(self) -> Tensor:
+        """What :meth:`facts` are made of, on the device: int64 ``[T, 5]``, envs by status and the version of the row.
+
+        All envs of a row are acted with one version.
+        """
+        counts = [(self.status_TN == status).sum(1) for status in (LIVE, DEAD, NAN, LAG)]
+        return torch.stack([*counts, self.version_TN[:, 0]], 1)
 
     def mask_older(self, version: int) -> None:
         """Mark live rows that were collected with a version below ``version`` as over the lag limit."""
@@ -74,5 +80,10 @@ class Slab:
 
     def finished_episodes(self) -> List[Tuple[float, int]]:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""
-        ended = self.episode_length_TN > 0
-        return list(zip(self.episode_return_TN[ended].tolist(), self.episode_length_TN[ended].tolist()))
+        return episodes_of(self.episode_return_TN, self.episode_length_TN)
+
+
+def episodes_of(returns_TN: Tensor, lengths_TN: Tensor) -> List[Tuple[float, int]]:
+    """``(return, length)`` where a length is above 0, row by row; waits for the device."""
+    ended = lengths_TN > 0
+    return list(zip(returns_TN[ended].tolist(), lengths_TN[ended].tolist()))
