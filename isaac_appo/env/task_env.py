@@ -44,6 +44,7 @@ class TaskEnv(VecEnv):
         self.num_envs = engine.num_envs
         self.device = engine.device
         self.host_synchronous = engine.host_synchronous
+        self.capturable = engine.capturable
         self.max_episode_length = task.episode_length
         clip_obs, clip_actions = task.cfg["clipObservations"], task.cfg["clipActions"]
         self.spaces = {

@@ -35,6 +35,7 @@ class VecEnv(abc.ABC):
             same_step: the observation that comes with done is the first of the next episode.
             manual: the caller resets.
         host_synchronous: whether `step` itself makes the host wait.
+        capturable: of one that does not, whether `step` is kernels alone, so that it may become part of a CUDA graph.
         max_episode_length: steps, dead row included, after which an episode is truncated.
         invalid: [N] bool, rows of the last `step` whose physics or values broke. Such a row is terminated with reward 0
             and a zero observation.
@@ -45,6 +46,7 @@ class VecEnv(abc.ABC):
     spaces: Dict[str, Space]
     autoreset: str
     host_synchronous: bool
+    capturable: bool = True
     max_episode_length: int
     invalid: Tensor
 

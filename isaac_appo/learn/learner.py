@@ -60,6 +60,7 @@ class Learner:
 
     Attributes:
         version: updates that have changed the weights; -1 before calibration.
+        live: bool scalar on the device, whether a row of the batch is trained on.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Learner:
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
         self._explained_variance = torch.zeros((), device=device)
-        self._live = torch.zeros((), dtype=torch.bool, device=device)
+        self.live = torch.zeros((), dtype=torch.bool, device=device)
         self._rate_before = torch.zeros((), device=device)
         self._orders, self._staged_orders = self._order_buffers(device)
         self._stale = self._empty = False
@@ -134,12 +135,13 @@ class Learner:
         self._last_epoch_kl.zero_()
         self.optimizer.skipped.zero_()
         self._rate_before.copy_(self.learning_rate.value)
+        self.live.fill_(False)
         if empty:
             return
         if self.settings.shuffle:
             self._draw_orders(index)
         self.batch.load(self.slabs_of(index))
-        self._live.copy_(self.batch.mask.sum() > 0)
+        self.live.copy_(self.batch.mask.sum() > 0)
         normalizer = self.model.running_mean_std
         normalizer.normalize(self.batch.obs, self.batch.obs)
         normalizer.normalize(self.batch.boot_obs, self.batch.boot_obs)
@@ -270,12 +272,12 @@ class Learner:
             return
         self._update_observation_statistics(index)
         self.learning_rate.after_update(index + 1)
-        self.learning_rate.value.copy_(torch.where(self._live, self.learning_rate.value, self._rate_before))
+        self.learning_rate.value.copy_(torch.where(self.live, self.learning_rate.value, self._rate_before))
         for tensor in (self._sums, self._last_epoch_kl, self.optimizer.skipped):
-            tensor.masked_fill_(~self._live, 0.0)
+            tensor.masked_fill_(~self.live, 0.0)
         self.model.publish_statistics()
         self.version += 1
-        self.policy.version.add_(self._live)
+        self.policy.version.add_(self.live)
 
     def _set_version(self, version: int) -> None:
         self.model.publish_statistics()

@@ -5,7 +5,7 @@ Shape letters: ``T`` horizon, ``N`` environments, ``O`` observation size, ``A`` 
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -73,7 +73,7 @@ class Slab:
         counts = [(self.status_TN == status).sum(1) for status in (LIVE, DEAD, NAN, LAG)]
         return torch.stack([*counts, self.version_TN[:, 0]], 1)
 
-    def mask_older(self, version: int) -> None:
+    def mask_older(self, version: Union[int, Tensor]) -> None:
         """Mark live rows that were collected with a version below ``version`` as over the lag limit."""
         stale = (self.status_TN == LIVE) & (self.version_TN < version)
         self.status_TN.masked_fill_(stale, LAG)

@@ -45,6 +45,7 @@ class PipelineSettings(NamedTuple):
     clip_actions: bool
     max_nan_fraction: float
     on_excess: str = "throttle"
+    graphs: bool = True
 
 
 class UpdateReport(NamedTuple):
@@ -56,6 +57,8 @@ class UpdateReport(NamedTuple):
     """Return and length of each episode that ended in the slab."""
     nan_rows: int
     metrics: Dict[str, float]
+    settled: bool = True
+    """Whether the pipeline stands still at this update, so that its state may be saved."""
 
 
 class Worker:
@@ -98,6 +101,8 @@ class Pipeline:
         make_model: builds an actor-critic; called once per stream, the copies are made equal.
         program: the schedule.
         on_boundary: called by the learner stream after each slab, at a point where a checkpoint is consistent.
+        settle: asked at each boundary whether the run must stand still there, to save or to end; what runs on the host
+            always does.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class Pipeline:
         settings: PipelineSettings,
         learner: LearnerSettings,
         on_boundary: Callable[[UpdateReport], None] = lambda report: None,
+        settle: Callable[[int], bool] = lambda update: False,
     ) -> None:
         self.program, self.settings = program, settings
         trained = make_model()
@@ -123,7 +129,7 @@ class Pipeline:
         self.executor: Optional[Executor] = None
         self._newest = CALIBRATION
         self._stopped = False
-        self._on_boundary = on_boundary
+        self._on_boundary, self._settle = on_boundary, settle
         self._lock = threading.Lock()
         self._facts = SlabFacts(0, 0, 0, 0, {})
         self._lag = LagReport.of(0, self._facts)
@@ -139,11 +145,15 @@ class Pipeline:
         self.executor.beat = beat
         self.executor.mark(**self.program.marks())
         self.executor.run(self.program.streams())
+        self._end()
         if self._stopped:
             self.ledger.drop_all("shutdown")
         else:  # whatever is left over now was lost by the schedule
             self.ledger.check_consumed(self.program.num_updates + 1)
         self.ledger.check()
+
+    def _end(self) -> None:
+        """Nothing is left to be read when the streams have ended."""
 
     def stop(self) -> None:
         """End all streams; called from ``on_boundary``."""
@@ -227,17 +237,22 @@ class Pipeline:
         if self.settings.on_excess == "mask":
             for slab in slabs:
                 slab.mask_older(version - self.program.max_lag)
-        self._facts = SlabFacts.merge(slab.facts() for slab in slabs)
-        self._lag = LagReport.of(version, self._facts)
-        dropped = self.settings.on_excess == "drop" and self._lag.max > self.program.max_lag
+        facts = SlabFacts.merge(slab.facts() for slab in slabs)
+        late = LagReport.of(version, facts).max > self.program.max_lag
+        empty = self._account(index, version, facts, self.settings.on_excess == "drop" and late)
+        self.learner.load(index, stale=self._lag.max > 0, empty=empty)
+
+    def _account(self, index: int, version: int, facts: SlabFacts, dropped: bool) -> bool:
+        """Enter in the ledger what becomes of slab ``index``; returns whether no row of it is trained on."""
+        self._facts = facts
         if dropped:
             self.ledger.drop(index, "stale")
             self._lag = LagReport.of(version, SlabFacts(0, 0, 0, 0, {}))
         else:
-            self._lag = self.ledger.train(index, version, self._facts)
-        empty = dropped or self._facts.live == 0
+            self._lag = self.ledger.train(index, version, facts)
+        empty = dropped or facts.live == 0
         self._empty_slabs = self._empty_slabs + 1 if empty else 0
-        self.learner.load(index, stale=self._lag.max > 0, empty=empty)
+        return empty
 
     def _finish(self, index: int) -> None:
         self.learner.finish(index)
@@ -250,10 +265,12 @@ class Pipeline:
     def _boundary(self, index: int) -> None:
         for worker in self.workers:
             worker.env.check()
+        self._conclude(index, self.learner.metrics(), True)
+
+    def _conclude(self, index: int, metrics: Dict[str, float], settled: bool) -> None:
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
-        metrics = self.learner.metrics()
         self._guard(metrics)
-        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics))
+        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, settled))
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""

@@ -55,6 +55,9 @@ class Engine(abc.ABC):
     Shapes: N envs, A free-floating roots (0 for a fixed base), D other joints ("dofs"), S sites. Float32 throughout.
 
     Attributes:
+        host_synchronous: whether `step` makes the host wait.
+        capturable: of one that does not, whether its calls are kernels alone, so that they may become part of a CUDA
+            graph. An engine that launches a graph of its own is not.
         root_pos: [N, A, 3] m, origin of the root body's frame in the world.
         root_quat: [N, A, 4] xyzw, unit, body to world.
         root_lin_vel: [N, A, 3] m/s, of the frame's origin, world axes.
@@ -71,6 +74,7 @@ class Engine(abc.ABC):
 
     name: str
     host_synchronous: bool
+    capturable: bool = True
     spec: EngineSpec
     num_envs: int
     device: torch.device

@@ -33,6 +33,9 @@ class Executor(abc.ABC):
         beat: called with the name of a stream that is alive, before each operation and while it waits.
     """
 
+    host_clock = True
+    """Whether ``busy_s`` and ``op_s`` are the time of the work itself, not of enqueuing it."""
+
     def __init__(self, handlers: Mapping[str, Handler], gates: Optional[Mapping[str, Condition]] = None) -> None:
         self.handlers = dict(handlers)
         self.gates = dict(gates or {})
