@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import Any, Callable, Dict, List
 
 import torch
 
 from isaac_appo.config import ConfigError, RunConfig, fit_minibatch
+from isaac_appo.config.errors import Finding
 from isaac_appo.env.task_env import TaskEnv, make_env
 from isaac_appo.learn.learner import LearnerSettings
 from isaac_appo.learn.learning_rate import LearningRateSettings
@@ -26,6 +29,29 @@ def choose_engine(config: RunConfig) -> EngineChoice:
         return resolve_engine(config.sim.name, config.sim_device, config.rl_device)
     except EngineError as error:
         raise ConfigError([str(error)]) from error
+
+
+def place_executor(config: RunConfig, engine: EngineChoice, asked: str) -> RunConfig:
+    """The configuration with the executor for the engine's device; ``asked`` is what the user typed or ``auto``.
+
+    Errors: ConfigError for ``cuda`` where the tensors are not on a GPU.
+    """
+    on_gpu = engine.device.startswith("cuda")
+    if asked == "auto" and on_gpu:
+        return replace(config, schedule=replace(config.schedule, executor="cuda"))
+    if asked == "cuda" and not on_gpu:
+        rule = f"there is no GPU to enqueue on, as {engine}"
+        raise ConfigError([Finding("schedule.executor", "cuda", rule, "Use schedule.executor=auto")])
+    return config
+
+
+def set_numerics(config: RunConfig, device: str) -> None:
+    """Process-wide switches of torch: TensorFloat-32 products on a GPU, or deterministic kernels in full precision."""
+    if config.torch_deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need, says torch
+    torch.use_deterministic_algorithms(config.torch_deterministic)
+    tf32 = device.startswith("cuda") and not config.torch_deterministic
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
 
 def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = "") -> TaskEnv:
@@ -48,12 +74,14 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
 
 def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[], ActorCritic]:
     """A function that builds the actor-critic; its initial weights are a function of the seed alone."""
-    ppo = config.ppo
+    ppo, device = config.ppo, choose_engine(config).device
     network: Dict[str, Any] = dict(config.train.params.network)
 
     def make() -> ActorCritic:
         torch.manual_seed(config.seed)
-        return ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value)
+        model = ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value).to(device)
+        model.mixed_precision = ppo.mixed_precision
+        return model
 
     return make
 
@@ -133,4 +161,5 @@ def pipeline_settings(config: RunConfig) -> PipelineSettings:
         clip_actions=config.ppo.clip_actions,
         max_nan_fraction=config.env.max_nan_fraction,
         on_excess=schedule.on_excess if schedule.name == "free" else "throttle",
+        graphs=schedule.graphs,
     )

@@ -20,8 +20,9 @@ from isaac_appo.meter import Meter
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.trace import Trace
+from isaac_appo.schedule.device_pipeline import DevicePipeline
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
-from isaac_appo.schedule.program import LEARNER
+from isaac_appo.schedule.program import LEARNER, Lockstep
 
 SCHEMA = 1
 """Version of the ``isaac_appo`` entry of a checkpoint."""
@@ -62,7 +63,10 @@ class Trainer:
         learner = learner_settings(config)
         program = build_program(config, learner.minibatches)
         settings = pipeline_settings(config)
-        self.pipeline = Pipeline(self.envs, make_model, program, settings, learner, self._on_boundary)
+        kind = DevicePipeline if config.schedule.executor == "cuda" else Pipeline
+        self.pipeline: Pipeline = kind(
+            self.envs, make_model, program, settings, learner, self._on_boundary, settle=self._must_settle
+        )
         self.meter = Meter(config, self.pipeline)
         self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
@@ -98,18 +102,35 @@ class Trainer:
 
     def _on_boundary(self, report: UpdateReport) -> None:
         self.updates = report.update + 1
+        measured = self.meter.measured
         self.reporter.log(self.updates, self.env_steps, self.meter.row(report))
-        last = self.updates == self.config.max_iterations
-        stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
-        every = self.config.ppo.save_frequency
-        if last or stop or (every and self.updates % every == 0):
+        if self.meter.measured is not measured:
+            self._weigh_overlap(report.update)
+        if report.settled and self._must_settle(report.update):
             self.save()
-        if stop and not last:
-            self.pipeline.stop()
+            if self._must_end() and self.updates < self.config.max_iterations:
+                self.pipeline.stop()
 
         if self.trace is not None:
             assert self.pipeline.executor is not None
             self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
+
+    def _weigh_overlap(self, update: int) -> None:
+        """Overlap has just been measured: where it does not pay, ``schedule.fallback=auto`` goes on in turns."""
+        overlap, program = self.meter.measured, self.pipeline.program
+        if overlap is None or overlap.pays or self.config.schedule.fallback != "auto":
+            return
+        if isinstance(program, Lockstep) and program.lag > 0 and self.meter.turns_from is None:
+            slab = self.pipeline.go_synchronous(update)
+            self.reporter.message(f"Overlap does not pay here ({overlap}): in turns from slab {slab} on")
+
+    def _must_end(self) -> bool:
+        return self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
+
+    def _must_settle(self, update: int) -> bool:
+        """Whether a checkpoint is due after ``update``. On a GPU the return is that of two updates before."""
+        last, every = update + 1 == self.config.max_iterations, self.config.ppo.save_frequency
+        return last or bool(every and (update + 1) % every == 0) or self._must_end()
 
     def _held(self, stream: str) -> int:
         """The version that the learner trains, or the snapshot that a policy stream acts with."""

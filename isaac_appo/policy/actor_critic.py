@@ -6,6 +6,7 @@ import contextlib
 import io
 from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
+import torch
 from torch import Tensor, nn
 
 from isaac_appo.policy.normalizer import IdentityNormalizer, RunningNormalizer
@@ -31,12 +32,16 @@ class ActorCritic(nn.Module):
         network: the ``network:`` block of an rl_games YAML, unchanged.
         num_obs, num_actions: sizes O and A.
         normalize_input, normalize_value: rl_games' switches.
+
+    Attributes:
+        mixed_precision: compute the network in bfloat16; what comes out is float32 all the same.
     """
 
     def __init__(
         self, network: Mapping[str, Any], num_obs: int, num_actions: int, normalize_input: bool, normalize_value: bool
     ) -> None:
         super().__init__()
+        self.mixed_precision = False
         self.num_obs = num_obs
         self.num_actions = num_actions
         self.a2c_network = _build_network(dict(network), num_obs, num_actions)
@@ -45,8 +50,12 @@ class ActorCritic(nn.Module):
 
     def forward(self, normalized_obs: Tensor) -> PolicyOutput:
         """Evaluate already normalised observations ``[B, O]``: they are normalised once, not once per use."""
-        mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
-        return PolicyOutput(mu, log_std, value.squeeze(-1))
+        if not self.mixed_precision:
+            mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
+            return PolicyOutput(mu, log_std, value.squeeze(-1))
+        with torch.autocast(normalized_obs.device.type, torch.bfloat16, cache_enabled=False):  # a graph has no cache
+            mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
+        return PolicyOutput(mu.float(), log_std.float(), value.float().squeeze(-1))
 
     def publish_statistics(self) -> None:
         """Make the published statistics of both normalisers follow their accumulators."""

@@ -45,6 +45,7 @@ class DevicePipeline(Pipeline):
         self._slab_versions = [[self._version] * self.program.num_slabs for _ in self.workers]
         self._reads: Dict[int, Dict[int, Event]] = {}
         self._stale = self._empty = False
+        self._urgent = "policy"
         self._dropped: Dict[int, bool] = {}
         self._pending: Deque[int] = deque()
         self.outbox = Outbox(self.device, self._host_numbers())
@@ -196,11 +197,21 @@ class DevicePipeline(Pipeline):
     def _boundary(self, index: int) -> None:
         self.outbox.send(index, self._cuda.streams[LEARNER], self._cuda.streams[COPY])
         self._pending.append(index)
-        if index == self.program.num_updates - 1 or self._settle(index):
+        learner_first = self._learner_takes_longer()
+        if index == self.program.num_updates - 1 or self._settle(index) or learner_first:
             self._cuda.drain()
             self._read_reports(index, settled=index)
+            if learner_first:
+                self._urgent = LEARNER
+                self._cuda.make_streams(self.program.streams(), urgent=lambda name: name == LEARNER)
         else:
             self._read_reports(index - BEHIND)
+
+    def _learner_takes_longer(self) -> bool:
+        """Whether the streams have just been timed alone, and the learner's is the one that decides how long an update
+        takes: it then gets the higher priority."""
+        alone = self._cuda.solo_seconds() if self._urgent != LEARNER else None
+        return alone is not None and alone[1] > alone[0]
 
     def _end(self) -> None:
         self._read_reports(self.program.num_updates)

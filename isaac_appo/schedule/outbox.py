@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from isaac_appo.schedule.executors.device import Device, Event, Stream
+from isaac_appo.schedule.pipeline import REPORTED_BEHIND
 
-BEHIND = 2
+BEHIND = REPORTED_BEHIND
 """Updates that the host reads behind what it has enqueued: all that it may run ahead."""
 
 

@@ -23,10 +23,12 @@ from isaac_appo.schedule.executors.base import Executor, Handler
 from isaac_appo.schedule.executors.inline import InlineExecutor
 from isaac_appo.schedule.executors.threads import ThreadExecutor
 from isaac_appo.schedule.ledger import LagReport, Ledger
-from isaac_appo.schedule.program import CALIBRATION, LEARNER, Program
+from isaac_appo.schedule.program import CALIBRATION, LEARNER, Lockstep, Program
 
 MAX_SKIPPED_UPDATES = 3
 """Updates in a row without one usable SGD step before training is declared lost."""
+REPORTED_BEHIND = 2
+"""The most updates that a report comes behind what has been begun, on any executor."""
 MAX_EMPTY_SLABS = 20
 """Slabs in a row that were dropped or wholly masked before the schedule is declared to starve."""
 
@@ -295,6 +297,12 @@ class Pipeline:
                 "Raise schedule.max_policy_lag, lower schedule.max_lead_steps, or use schedule.on_excess=throttle"
             )
 
+    def go_synchronous(self, update: int) -> int:
+        """Take turns from the first slab on that no stream can have begun at the report of ``update``; which one."""
+        assert isinstance(self.program, Lockstep)
+        self.program.switch.at = update + REPORTED_BEHIND + self.program.lag + 2
+        return self.program.switch.at
+
     # --------------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self, update: int) -> Dict[str, Any]:
@@ -310,12 +318,16 @@ class Pipeline:
             for worker, (next_slab, _) in zip(self.workers, cuts)
         ]
         state = {"update": update, "next_slabs": [i for i, _ in cuts], "cuts": [cut for _, cut in cuts], "ready": ready}
+        if isinstance(self.program, Lockstep):
+            state["synchronous_from"] = self.program.switch.at
         return {**state, "ledger": ledger, "ring": self.ring.bytes.clone(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where :meth:`state_dict` stood; call before :meth:`run`."""
         first, next_slabs = int(state["update"]) + 1, tuple(int(i) for i in state["next_slabs"])
         self.program = replace(self.program, first_update=first, first_slabs=next_slabs)
+        if isinstance(self.program, Lockstep):
+            self.program.switch.at = state.get("synchronous_from", self.program.switch.at)
         self.learner.load_state_dict(state["learner"])
         self.ring.bytes.copy_(state["ring"])
         self._newest = self.program.newest_snapshot(first)

@@ -63,13 +63,11 @@ def numbers(reports: List[UpdateReport]) -> List[Any]:
 @pytest.mark.parametrize(("lag", "workers"), [(0, 1), (1, 1), (2, 2)])
 def test_lockstep_is_what_it_is_inline(lag: int, workers: int, graphs: bool, blocking: bool) -> None:
     expected, said = run(None, lag=lag, num_workers=workers)
-    first = 4 * lag + 2 * graphs + blocking  # two adversaries each, so that all meet all
-    for seed in (first, first + 1):
-        device = FakeDevice(seed)
-        result, reports = run(device, blocking, lag=lag, num_workers=workers, graphs=graphs)
-        assert torch.equal(result, expected), device.bias
-        assert numbers(reports) == numbers(said)
-        assert not any(stream.queue for stream in device.streams)
+    device = FakeDevice(4 * lag + 2 * graphs + blocking)  # each adversary twice
+    result, reports = run(device, blocking, lag=lag, num_workers=workers, graphs=graphs)
+    assert torch.equal(result, expected), device.bias
+    assert numbers(reports) == numbers(said)
+    assert not any(stream.queue for stream in device.streams)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,8 @@ def test_a_missing_event_is_caught_in_lockstep(event: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("event", ["free", "ready/0", "snapshot"])
 def test_a_missing_event_is_caught_in_free(event: str, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"max_policy_lag": 8, "lead": 16}
-    assert not any(fails(seed, free=limits) for seed in SEEDS)
+    if event == "free":
+        assert not any(fails(seed, free=limits) for seed in SEEDS)
     forget(event, monkeypatch)
     assert any(fails(seed, free=limits) for seed in SEEDS)
 
@@ -242,7 +241,7 @@ def test_the_learner_has_work_before_the_host_is_held_up_by_the_env() -> None:
     ],
 )
 def test_free_keeps_its_limits(limits: Dict[str, int], workers: int) -> None:
-    for seed in SEEDS[workers::2]:
+    for seed in SEEDS[workers::3]:
         pipeline, reports = build(FakeDevice(seed), False, free=limits, num_workers=workers)
         pipeline.run()
         assert [report.update for report in reports] == list(range(10))
@@ -253,7 +252,7 @@ def test_free_keeps_its_limits(limits: Dict[str, int], workers: int) -> None:
 
 def test_free_with_limit_0_is_sync_bit_for_bit() -> None:
     expected = run(None, lag=0)[0]
-    for seed in SEEDS:
+    for seed in SEEDS[1::2]:
         assert torch.equal(run(FakeDevice(seed), False, free={"max_policy_lag": 0})[0], expected)
 
 
@@ -369,7 +368,7 @@ def test_without_the_wait_for_readers_snapshots_are_torn(monkeypatch: pytest.Mon
 def test_a_checkpoint_of_a_settled_update_continues_bit_for_bit_on_any_executor(lag: int, workers: int) -> None:
     expected = run(None, lag=lag, num_workers=workers)[0]
     pipelines: List[Pipeline] = []
-    for seed in SEEDS[lag::2]:
+    for seed in SEEDS[lag::3]:
         saved: List[Dict[str, Any]] = []
 
         def save(report: UpdateReport, saved: List[Dict[str, Any]] = saved) -> None:
@@ -411,10 +410,11 @@ def test_stopping_reports_all_that_was_enqueued_and_drops_the_rest() -> None:
 def test_streams_are_timed_alone_and_results_do_not_change() -> None:
     """Work costs 1 on a policy stream and 2 on the learner's: 8 x (act, step), bootstrap and cut; and 14 of its own."""
     expected = run(None, num_updates=12)[0]
-    for seed in SEEDS:
+    for seed in SEEDS[1::2]:
         device = FakeDevice(seed, cost=lambda stream: 2.0 if stream == LEARNER else 1.0)
         pipeline, _ = build(device, False, num_updates=12, graphs=False, make=DevicePipeline)
         pipeline.run()
         assert isinstance(pipeline, DevicePipeline) and torch.equal(weights(pipeline), expected)
         policy, learner = pipeline._cuda.solo_seconds() or (0.0, 0.0)
+        assert [s.name for s in device.streams[-3:] if s.urgent] == [LEARNER]  # it takes longer, and goes first now
         assert policy == pytest.approx(8 * 2 + 3, abs=0.5) and learner == 2.0 * (3 + 8 + 2), BIASES[seed]
