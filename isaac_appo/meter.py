@@ -148,7 +148,8 @@ class Meter:
             return text + " (they take turns at lag 0)"
         text += f"; {100 * min(1.0, max(0.0, hidden)):.0f} % of the shorter one was hidden behind the longer"
         if self.turns_from is not None:
-            return f"{text}. Overlap did not pay ({self.measured or 'before the resume'}): in turns from slab {self.turns_from} on"
+            when = self.measured or "before the resume"
+            return f"{text}. Overlap did not pay ({when}): in turns from slab {self.turns_from} on"
         if hidden < WORTH_ITS_LAG:
             return text + ". Overlap does not pay here: schedule=sync is as fast and trains on fresher data"
         return text + _advice(_idle(policy, wall), _idle(learner, wall))

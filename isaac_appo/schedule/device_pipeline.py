@@ -201,6 +201,7 @@ class DevicePipeline(Pipeline):
         if index == self.program.num_updates - 1 or self._settle(index) or learner_first:
             self._cuda.drain()
             self._read_reports(index, settled=index)
+            self._cuda.drain()  # copies of a checkpoint were made on no stream of ours
             if learner_first:
                 self._urgent = LEARNER
                 self._cuda.make_streams(self.program.streams(), urgent=lambda name: name == LEARNER)

@@ -104,11 +104,13 @@ class FakeDevice(Device):
 
     Attributes:
         log: names of the streams, in the order in which work ran.
+        guard: put around all work.
     """
 
     def __init__(self, seed: int = 0, cost: Callable[[str], float] = lambda stream: 1.0) -> None:
         self.random, self.bias = random.Random(seed), BIASES[seed % len(BIASES)]
         self.favourite = self.bias.split()[0] if self.bias.endswith("first") else ""
+        self.guard: Callable[[Work], Work] = lambda work: work
         self.streams: List[FakeStream] = []
         self.now, self.cost = 0.0, cost
         self.log: List[str] = []
@@ -144,7 +146,7 @@ class FakeDevice(Device):
 
     def execute(self, stream: FakeStream, work: Work) -> None:
         before, self._leave = self._leave, False
-        work()
+        self.guard(work)()
         self._leave = before
         self.now += self.cost(stream.name)
         self.log.append(stream.name)

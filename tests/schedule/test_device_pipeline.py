@@ -11,6 +11,7 @@ from torch import Tensor
 from isaac_appo.rollout.slab import Slab
 from isaac_appo.schedule.device_pipeline import DevicePipeline
 from isaac_appo.schedule.executors.cuda import CudaExecutor
+from isaac_appo.schedule.hot_loop import HotLoopError, guarded
 from isaac_appo.schedule.ledger import LagViolation
 from isaac_appo.schedule.outbox import Outbox
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
@@ -203,6 +204,17 @@ def test_the_host_waits_nowhere_but_for_reports(monkeypatch: pytest.MonkeyPatch)
     impatient.workers[0].collector.bootstrap = waits  # type: ignore[method-assign]
     with pytest.raises(HostWait, match="the host waits for the device"):
         impatient.run()
+
+
+@pytest.mark.parametrize("free", [None, {"max_policy_lag": 1, "lead": 64, "throttle": False}])
+def test_nothing_that_is_enqueued_reads_a_tensor(free: Optional[Dict[str, int]]) -> None:
+    """On a GPU it would wait; here it would be a wrong number. All work of all streams, not only the inner loops."""
+    device = FakeDevice(1)
+    device.guard = lambda work: guarded({"act": work})["act"]  # type: ignore[assignment, return-value]
+    ran = run(device, blocking=False, graphs=False, free=free, on_excess="mask" if free else "throttle")
+    assert len(ran[1]) == 10 and len(device.log) > 300
+    with pytest.raises(HotLoopError):
+        device.guard(lambda: print(float(ran[0].sum())))()
 
 
 def test_the_learner_has_work_before_the_host_is_held_up_by_the_env() -> None:
