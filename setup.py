@@ -28,6 +28,8 @@ CORE = [
 EXTRAS = {
     "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
     "wandb": ["wandb"],
+    "optuna": ["optuna"],
+    "slurm": ["submitit"],
     "export": ["onnx", "onnxruntime"],
 }
 

@@ -231,7 +231,7 @@ def _alone(
     def load(index: int) -> None:
         for slab in learner.slabs_of(index):
             slab.facts()
-        learner.load(index, stale=True)
+        learner.load(index, lag=1)
 
     def finish(index: int) -> None:
         learner.finish(index)

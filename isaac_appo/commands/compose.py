@@ -20,15 +20,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
+from isaac_appo.config.origin import annotated, origins
 from isaac_appo.config.read import default_of
 from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest, nearest_path
 from isaac_appo.config.validate import validate
 
-GROUPS = ("task", "train", "sim", "schedule", "advantage", "loss")
 # Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
 _RAW = ("checkpoint", "resume", "experiment", "run_root")
 # Their keys are free-form, so only what the YAML holds can tell a misspelt one.
@@ -43,6 +44,13 @@ class ComposedConfig:
     config: RunConfig
     warnings: List[str]
     overrides: List[str]
+    words: List[str]
+    """What Hydra was given for `overrides`."""
+
+    def annotated(self) -> str:
+        """The resolved configuration as YAML, each value with where it comes from in a comment."""
+        with hydra_loader() as loader:
+            return annotated(self.cfg, origins(loader, self.words), resolve=True)
 
 
 class Arguments(NamedTuple):
@@ -51,38 +59,39 @@ class Arguments(NamedTuple):
     overrides: List[str]
     show_config: bool
     resolve: bool
+    origin: bool
     help: bool
 
 
 def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     """Compose and validate the configuration that `argv` asks for; callable any number of times in one process.
 
-    `--help` and `--cfg job [--resolve]` print and raise SystemExit(0). Raises ConfigError with every mistake found,
-    in the command line and in the values alike.
+    `--help` and `--cfg job [--resolve] [--origin]` print and raise SystemExit(0). Raises ConfigError with every mistake
+    found, in the command line and in the values alike.
     """
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    with _hydra(command) as loader:
+    with hydra_loader(command) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
         overrides = _check_overrides(arguments.overrides, loader, errors)
         cfg = _compose_what_can(overrides, errors)
-    if cfg is None:
-        raise ConfigError(errors)
-    if arguments.show_config and not errors:
-        _show(cfg, arguments.resolve)
+        if cfg is None:
+            raise ConfigError(errors)
+        if arguments.show_config and not errors:
+            _show(cfg, arguments.resolve, origins(loader, overrides) if arguments.origin else None)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     config, warnings = _validate_with(cfg, errors)
     if arguments.show_config:
         raise SystemExit(0)
-    return ComposedConfig(cfg, config, notices + warnings, typed)
+    return ComposedConfig(cfg, config, notices + warnings, typed, overrides)
 
 
 @contextmanager
-def _hydra(job: str) -> Iterator[ConfigLoader]:
+def hydra_loader(job: str = "train") -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
@@ -93,9 +102,10 @@ def _hydra(job: str) -> Iterator[ConfigLoader]:
         GlobalHydra.instance().hydra = outer
 
 
-def _show(cfg: DictConfig, resolve: bool) -> None:
+def _show(cfg: DictConfig, resolve: bool, sources: Optional[Dict[str, str]]) -> None:
     try:
-        print(OmegaConf.to_yaml(cfg, resolve=resolve), end="")
+        shown = OmegaConf.to_yaml(cfg, resolve=resolve) if sources is None else annotated(cfg, sources, resolve)
+        print(shown, end="")
     except OmegaConfBaseException:
         return  # a reference that leads nowhere; validation names it
 
@@ -103,15 +113,17 @@ def _show(cfg: DictConfig, resolve: bool) -> None:
 def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
     """Split `argv` into overrides and options; what is neither is added to `errors` with what to write instead."""
     overrides: List[str] = []
-    flags = {"cfg": False, "resolve": False, "help": False}
+    flags = {"cfg": False, "resolve": False, "origin": False, "help": False}
     words = iter(argv)
     for word in words:
+        if re.match(r"--[\w.]+=", word) and not word.startswith(("--cfg=", "--config-dir=")):
+            word = word[2:]  # as agents of W&B sweeps write keys
         if word in ("-h", "--help"):
             flags["help"] = True
-        elif word == "--resolve":
-            flags["resolve"] = True
+        elif word in ("--resolve", "--origin"):
+            flags[word[2:]] = True
         elif word in ("-m", "--multirun"):
-            errors.append(f"{word}: sweeps come later. Start one run per value, each with its own experiment=NAME")
+            errors.append(f"{word}: only isaac-appo train sweeps. Leave it out and give one value for each key")
         elif word in ("-c", "--cfg") or word.startswith("--cfg="):
             what = word[6:] if word.startswith("--cfg=") else next(words, "")
             flags["cfg"] = True
@@ -128,7 +140,7 @@ def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
             errors.append(f"{word}: needs a value. Write {word}={'True' if word.isidentifier() else 'VALUE'}")
         else:
             overrides.append(_quote(word))
-    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["help"])
+    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["origin"], flags["help"])
 
 
 def _search_path(folder: str, errors: List[object]) -> List[str]:
@@ -141,10 +153,8 @@ def _search_path(folder: str, errors: List[object]) -> List[str]:
 
 
 def _dashed(word: str) -> str:
-    bare = word.lstrip("-")
-    if "=" in bare:
-        return f"{word}: keys take no dashes. Write {bare}"
-    return f"{word}: no such option. Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE"
+    options = "--help, --cfg job, --resolve, --origin, --config-dir DIR and -m"
+    return f"{word}: no such option. Options are {options}; keys are KEY=VALUE"
 
 
 def _quote(word: str) -> str:
@@ -172,7 +182,7 @@ def _check_overrides(words: Sequence[str], loader: ConfigLoader, errors: List[ob
             continue
         key = override.key_or_group
         if override.is_sweep_override():
-            errors.append(f"{word}: several values make a sweep, which comes later. Give one value")
+            errors.append(f"{word}: several values make a sweep. Write isaac-appo train -m ..., or give one value")
         elif key in GROUPS and not override.is_delete() and not isinstance(override.value(), (dict, list)):
             kept += _check_choice(key, str(override.value()), loader, search, errors)
         elif override.is_delete() or "/" in key or key.startswith(_FREE_FORM):
@@ -249,12 +259,12 @@ def _translate(error: Exception, words: Sequence[str]) -> str:
 def _yaml_paths(cfg: DictConfig, prefix: str = "") -> List[str]:
     """Every dotted key of a composed tree, values unread."""
     paths: List[str] = []
-    for key in map(str, cfg):
-        path = prefix + key
+    for key in cfg:
+        path = f"{prefix}{key!s}"
         paths.append(path)
-        if not OmegaConf.is_interpolation(cfg, key) and not OmegaConf.is_missing(cfg, key):
-            node = cfg._get_node(key)
-            paths += _yaml_paths(node, path + ".") if isinstance(node, DictConfig) else []
+        node = cfg._get_node(key)
+        if isinstance(node, DictConfig) and not node._is_interpolation() and not node._is_missing():
+            paths += _yaml_paths(node, path + ".")
     return paths
 
 
@@ -282,12 +292,14 @@ def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig
 def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ()) -> str:
     """What `isaac-appo COMMAND --help` prints: groups with their choices and every top-level key that has an effect."""
     search = [word for word in overrides if word.startswith("hydra.searchpath=")]
-    lines = [f"usage: isaac-appo {command} [KEY=VALUE ...] [--cfg job [--resolve]] [--config-dir DIR] [--help]", ""]
+    options = "[--cfg job [--resolve] [--origin]] [--config-dir DIR] [--help]"
+    lines = [f"usage: isaac-appo {command} [KEY=VALUE ...] {options}", ""]
     lines += [
         f"  isaac-appo {command} task=Ant num_envs=1024",
         f"  isaac-appo {command} task=Cartpole seed=1 max_iterations=50 experiment=mine",
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
-        f"  isaac-appo {command} task=Ant --cfg job --resolve    (every key, composed, nothing runs)",
+        f"  isaac-appo {command} task=Ant --cfg job --resolve --origin    (every key and its origin; nothing runs)",
+        "  isaac-appo train -m task=Ant,Cartpole seed=1,2,3    (a sweep: one process per run)",
         "",
         "Choices:",
     ]

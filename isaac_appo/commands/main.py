@@ -14,6 +14,10 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "topology": ("isaac_appo.commands.topology", "roles, queues and predicted lag of a design or a run"),
     "bench": ("isaac_appo.commands.bench", "measure this machine, this trainer and rl_games; --help lists its modes"),
     "blueprint": ("isaac_appo.commands.blueprint", "what a run builds: layers, devices, buffers, logging"),
+    "plot": ("isaac_appo.commands.plot", "mean and spread over seeds of many runs, as a picture and a table"),
+    "list": ("isaac_appo.commands.list", "tasks, engines, schedules and other choices, one line each"),
+    "completion": ("isaac_appo.commands.completion", "print a completion script for bash or zsh"),
+    "doctor": ("isaac_appo.commands.doctor", "what this machine can run, and why not"),
 }
 
 

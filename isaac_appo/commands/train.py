@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from omegaconf import OmegaConf
-
 from isaac_appo.commands.compose import ComposedConfig, compose
 
 if TYPE_CHECKING:
@@ -25,7 +23,11 @@ Loaded = Optional[Tuple[Dict[str, Any], Path]]
 
 
 def main(argv: List[str]) -> int:
-    """Run one training; returns the process exit code."""
+    """Run one training, or with -m a sweep of them; returns the process exit code."""
+    if {"-m", "--multirun"} & set(argv) and not {"-h", "--help"} & set(argv):
+        from isaac_appo.commands import sweep
+
+        return sweep.main(argv)
     composed = compose(argv, "train")
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
@@ -99,7 +101,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
             elif config.checkpoint:
                 trainer.load_weights(load_checkpoint(Path(config.checkpoint)))
                 reporter.message(f"Weights and statistics taken from {config.checkpoint}")
-            run_dir.write_config(OmegaConf.to_yaml(composed.cfg, resolve=True), composed.overrides)
+            run_dir.write_config(composed.annotated(), composed.overrides)
             with Watchdog(run_dir.log_txt, lambda text: _hung(run_dir, text)) as watchdog:
                 trainer.run(watchdog.beat)
             evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)

@@ -89,6 +89,7 @@ class Learner:
         self.live = torch.zeros((), dtype=torch.bool, device=device)
         self._rate_before = torch.zeros((), device=device)
         self._orders, self._staged_orders = self._order_buffers(device)
+        self._drift_share = torch.zeros((), device=device)
         self._stale = self._empty = False
 
     def _order_buffers(self, device: torch.device) -> Tuple[Tensor, Tensor]:
@@ -124,13 +125,14 @@ class Learner:
         self._set_version(0)
 
     @torch.no_grad()
-    def load(self, index: int, stale: bool, empty: bool = False) -> None:
+    def load(self, index: int, lag: int, empty: bool = False) -> None:
         """Lay the slabs out as a batch.
 
-        ``stale``: some row was collected with an older version than the current. ``empty``: no row is to be trained on,
-        so that the operations up to :meth:`finish` do nothing and no version is made.
+        ``lag``: of the oldest row, in updates. ``empty``: no row is to be trained on, so that the operations up to
+        :meth:`finish` do nothing and no version is made.
         """
-        self._stale, self._empty = stale, empty
+        self._stale, self._empty = lag > 0, empty
+        self._drift_share.fill_(1.0 / (lag + 1) if lag else 0.0)
         self._sums.zero_()
         self._last_epoch_kl.zero_()
         self.optimizer.skipped.zero_()
@@ -242,7 +244,7 @@ class Learner:
         terms.total.backward()
         with torch.no_grad():
             norm = self.optimizer.step(batch.mask_M.sum())
-            self.learning_rate.after_minibatch(terms.kl_rolling)
+            self.learning_rate.after_minibatch(torch.maximum(terms.kl_rolling, self._drift_share * terms.kl_behaviour))
             if index == self.batch.count - 1:
                 self.learning_rate.after_epoch()
             parts = (
@@ -256,13 +258,9 @@ class Learner:
             )
             self._sums += torch.stack([x.detach() for x in parts])
             if epoch == self.settings.epochs - 1:
-                self._measure_drift(output.mu, output.log_std.exp(), batch, terms.rows)
-
-    def _measure_drift(self, mu: Tensor, sigma: Tensor, batch: Minibatch, rows: Tensor) -> None:
-        from_prox = gaussian_kl(batch.prox_mu_MA, batch.prox_sigma_MA, mu, sigma)
-        from_behaviour = gaussian_kl(batch.behaviour_mu_MA, batch.behaviour_sigma_MA, mu, sigma)
-        drift = [masked_mean(kl, batch.mask_M, rows) for kl in (from_prox, from_behaviour)]
-        self._last_epoch_kl += torch.stack(drift) / self.batch.count
+                kl = gaussian_kl(batch.prox_mu_MA, batch.prox_sigma_MA, output.mu, output.log_std.exp())
+                drift = torch.stack([masked_mean(kl, batch.mask_M, terms.rows), terms.kl_behaviour])
+                self._last_epoch_kl += drift / self.batch.count
 
     @torch.no_grad()
     def finish(self, index: int) -> None:

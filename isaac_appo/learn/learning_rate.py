@@ -3,6 +3,11 @@
 rl_games' schedules. ``adaptive``: divide or multiply by 1.5 when the rolling KL leaves [0.5, 2] x ``kl_threshold``,
 after each minibatch (``legacy``) or each mini-epoch (``standard``). ``linear``: from the initial rate to ``min_lr``
 over the run. The rate survives a resume because it is a tensor of the checkpoint, not a value of the config.
+
+On stale rows the KL that counts is the larger of the rolling one and KL(mu || theta) / (lag + 1), mu being the policy
+that collected them. The rolling KL sees one update's step; a policy that hears of its effect only ``lag`` updates later
+takes ``lag + 1`` of them the same way and overshoots, as a control loop with a delay does. Steps that follow each other
+blindly add up in KL as (lag + 1)^2, steps that do not as lag + 1: the first kind is slowed down, the second left alone.
 """
 
 from __future__ import annotations

@@ -84,6 +84,9 @@ class LossTerms(NamedTuple):
     bounds: Tensor
     clip_fraction: Tensor
     kl_rolling: Tensor
+    """From these rows' policy at their last visit."""
+    kl_behaviour: Tensor
+    """From the policy that collected them."""
     rows: Tensor
     """Live rows, at least 1."""
 
@@ -147,6 +150,8 @@ def ppo_loss(
         clip_fraction = masked_mean(outside, batch.mask_M, rows)
         kl = gaussian_kl(output.mu, sigma, batch.rolling_mu_MA, batch.rolling_sigma_MA)
         kl = masked_mean(kl, batch.mask_M, rows)
+        drift = gaussian_kl(batch.behaviour_mu_MA, batch.behaviour_sigma_MA, output.mu, sigma)
+        drift = masked_mean(drift, batch.mask_M, rows)
         batch.rolling_mu_MA.copy_(output.mu)
         batch.rolling_sigma_MA.copy_(sigma)
-    return LossTerms(total, actor, critic, entropy, bounds, clip_fraction, kl, rows)
+    return LossTerms(total, actor, critic, entropy, bounds, clip_fraction, kl, drift, rows)

@@ -44,7 +44,7 @@ class DevicePipeline(Pipeline):
         self._acting = [self._version] * len(self.workers)
         self._slab_versions = [[self._version] * self.program.num_slabs for _ in self.workers]
         self._reads: Dict[int, Dict[int, Event]] = {}
-        self._stale = self._empty = False
+        self._lag_trained, self._empty = 0, False
         self._urgent = "policy"
         self._dropped: Dict[int, bool] = {}
         self._pending: Deque[int] = deque()
@@ -68,7 +68,7 @@ class DevicePipeline(Pipeline):
             "bootstrap": lambda worker, slab: self._launch(
                 ("bootstrap", self._slot(slab)), self.workers[worker].collector.bootstrap, slab
             ),
-            "proximal": lambda index: self._learn(("proximal", self._slot(index), self._stale), index),
+            "proximal": lambda index: self._learn(("proximal", self._slot(index), self._lag_trained > 0), index),
             "targets": lambda index: self._learn(("targets", self._slot(index)), index),
             "minibatch": lambda update, epoch, index: self._learn(
                 ("minibatch", index, epoch == last, shuffle and index == 0 and epoch), update, epoch, index
@@ -163,14 +163,14 @@ class DevicePipeline(Pipeline):
         if lag > limit and on_excess == "throttle":
             raise LagViolation(f"slab {index} would be trained on at a lag of {lag} where 0..{limit} is allowed")
         self._empty = self._dropped[index] = lag > limit and on_excess == "drop"
-        self._stale = min(lag, limit) > 0
-        self._launch(None, self._load_on_device, index, self._stale, self._empty)
+        self._lag_trained = min(lag, limit)
+        self._launch(None, self._load_on_device, index, self._lag_trained, self._empty)
 
-    def _load_on_device(self, index: int, stale: bool, empty: bool) -> None:
+    def _load_on_device(self, index: int, lag: int, empty: bool) -> None:
         if not empty:
             for slab in self.learner.slabs_of(index):
                 slab.mask_older(self.learner.policy.version - self.program.max_lag)
-        self.learner.load(index, stale=stale, empty=empty)
+        self.learner.load(index, lag, empty)
 
     def _finish(self, index: int) -> None:
         self._launch(None, self._finish_on_device, index)

@@ -242,7 +242,7 @@ class Pipeline:
         facts = SlabFacts.merge(slab.facts() for slab in slabs)
         late = LagReport.of(version, facts).max > self.program.max_lag
         empty = self._account(index, version, facts, self.settings.on_excess == "drop" and late)
-        self.learner.load(index, stale=self._lag.max > 0, empty=empty)
+        self.learner.load(index, self._lag.max, empty)
 
     def _account(self, index: int, version: int, facts: SlabFacts, dropped: bool) -> bool:
         """Enter in the ledger what becomes of slab ``index``; returns whether no row of it is trained on."""

@@ -111,15 +111,14 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("advantage=v-trace", "advantage = v-trace: must be one of gae, vtrace. Did you mean advantage=vtrace?"),
         ("loss=behavior", "loss = behavior: must be one of behaviour, decoupled. Did you mean loss=behaviour?"),
         ("headless", "headless: needs a value. Write headless=True"),
-        ("--task=Ant", "--task=Ant: keys take no dashes. Write task=Ant"),
         (
             "--headless",
             "--headless: no such option. "
-            "Options are --help, --cfg job, --resolve and --config-dir DIR; keys are KEY=VALUE",
+            "Options are --help, --cfg job, --resolve, --origin, --config-dir DIR and -m; keys are KEY=VALUE",
         ),
-        ("-m", "-m: sweeps come later. Start one run per value, each with its own experiment=NAME"),
-        ("--multirun", "--multirun: sweeps come later. Start one run per value, each with its own experiment=NAME"),
-        ("seed=1,2", "seed=1,2: several values make a sweep, which comes later. Give one value"),
+        ("-m", "-m: only isaac-appo train sweeps. Leave it out and give one value for each key"),
+        ("--multirun", "--multirun: only isaac-appo train sweeps. Leave it out and give one value for each key"),
+        ("seed=1,2", "seed=1,2: several values make a sweep. Write isaac-appo train -m ..., or give one value"),
         ("seed=[1", "seed=[1: Hydra cannot read it. Quote the value: 'seed=\"VALUE\"'"),
         ("--cfg=hydra", "--cfg hydra: only the job's configuration can be shown. Write --cfg job"),
         ("--config-dir=/no/such", "--config-dir /no/such: no such folder. Give the folder that holds task/ and train/"),
@@ -132,7 +131,13 @@ def test_a_wrong_word_says_what_to_write(word: str, line: str) -> None:
 
 
 def test_every_wrong_word_is_told_at_once() -> None:
-    assert len(errors("task=ant", "headless", "--seed=3", "sim=x", "task.env.powrScale=1", "task.env.upWeigt=1")) == 6
+    assert len(errors("task=ant", "headless", "--seed", "sim=x", "task.env.powrScale=1", "task.env.upWeigt=1")) == 6
+
+
+def test_dashes_before_a_key_are_dropped() -> None:
+    assert config("--task=Cartpole", "--seed=3", f"--{PPO}.gamma=0.5").task.name == "Cartpole"
+    assert config("--seed=3").seed == 3
+    assert errors("--task=ant")[0].startswith("task = ant: must be one of")
 
 
 def test_a_drawn_seed_is_stored_and_typed() -> None:

@@ -43,9 +43,9 @@ def slab_of(pipeline: Pipeline, index: int) -> Slab:
     return pipeline.learner.slabs_of(index)[0]
 
 
-def prepare(pipeline: Pipeline, slab: int, stale: bool) -> None:
+def prepare(pipeline: Pipeline, slab: int, lag: int) -> None:
     learner = pipeline.learner
-    learner.load(slab, stale)
+    learner.load(slab, lag)
     learner.proximal(slab)
     learner.targets(slab)
 
@@ -60,7 +60,7 @@ def log_ratio(pipeline: Pipeline) -> Tensor:
 @pytest.mark.parametrize("updates", [0, 4])
 def test_ratio_is_1_on_fresh_data(updates: int) -> None:
     pipeline, slab = collected(updates=updates)
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     ratio = log_ratio(pipeline).exp()
     assert len(ratio) > 100 and (ratio - 1).abs().max() <= 1e-5
     assert pipeline.learner.batch.weight.unique().tolist() == [1.0]
@@ -70,7 +70,7 @@ def test_ratio_is_not_1_if_the_observation_statistics_moved() -> None:
     pipeline, slab = collected(updates=4)
     pipeline.learner.model.running_mean_std.update(torch.randn(500, 4) * 5, torch.ones(500))
     pipeline.learner.model.publish_statistics()
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     assert (log_ratio(pipeline).exp() - 1).abs().max() > 1e-3
 
 
@@ -98,7 +98,7 @@ def test_values_of_fresh_data_are_the_stored_ones_and_of_stale_data_the_learners
 
 def test_the_behaviour_anchor_has_weight_1_and_the_behaviours_price() -> None:
     pipeline, slab = collected(lag=1, updates=4, behaviour_anchor=True)
-    prepare(pipeline, slab, stale=True)
+    prepare(pipeline, slab, lag=1)
     batch = pipeline.learner.batch
     assert batch.weight.unique().tolist() == [1.0]
     view = pipeline.learner._minibatches[0]
@@ -119,7 +119,7 @@ def test_minibatches_are_contiguous_blocks_of_envs() -> None:
 def test_advantages_are_standardised_over_live_rows_and_dead_rows_are_masked() -> None:
     pipeline, slab = collected(updates=4)
     source = slab_of(pipeline, slab)
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     batch = pipeline.learner.batch
     live = batch.mask > 0
     assert torch.equal(batch.time_major(live), source.status_TN == LIVE) and (source.status_TN == DEAD).any()
@@ -138,7 +138,7 @@ def test_dead_and_padding_rows_do_not_reach_a_gradient() -> None:
             source.actions_TNA[dead] = 3.0
             source.neglogp_TN[dead] = 7.0
             source.rewards_TN[dead] = -100.0
-        prepare(pipeline, slab, stale=False)
+        prepare(pipeline, slab, lag=0)
         pipeline.learner.minibatch(slab, 0, 0)
         return pipeline.learner.optimizer.grad.clone()
 
@@ -153,7 +153,7 @@ def test_statistics_take_live_rows_only_and_after_the_update() -> None:
     learner = pipeline.learner
     live = slab_of(pipeline, slab).facts().live
     before = float(learner.model.running_mean_std.count)
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     for epoch in range(2):
         for m in range(4):
             learner.minibatch(slab, epoch, m)
@@ -168,7 +168,7 @@ def test_an_update_without_live_rows_leaves_the_weights_alone() -> None:
     learner = pipeline.learner
     slab_of(pipeline, slab).status_TN.fill_(DEAD)
     before = learner.policy.parameters.clone()
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     for m in range(4):
         learner.minibatch(slab, 0, m)
     assert torch.equal(learner.policy.parameters, before)
@@ -179,7 +179,7 @@ def test_an_empty_slab_makes_no_version_and_moves_nothing() -> None:
     pipeline, slab = collected(updates=2)
     learner = pipeline.learner
     before, rate = learner.policy.bytes.clone(), learner.learning_rate.value.clone()
-    learner.load(slab, stale=False, empty=True)
+    learner.load(slab, lag=0, empty=True)
     learner.proximal(slab)
     learner.targets(slab)
     learner.minibatch(slab, 0, 0)
@@ -195,7 +195,7 @@ def test_a_batch_that_only_the_device_knows_to_be_empty_makes_no_version_and_mov
     learner.learning_rate.value.fill_(1e-4)
     before, rate = learner.policy.bytes.clone(), learner.learning_rate.value.clone()
     accounts = {name: x.clone() for name, x in learner.model.state_dict().items()}
-    prepare(pipeline, slab, stale=False)
+    prepare(pipeline, slab, lag=0)
     for epoch in range(2):
         for m in range(4):
             learner.minibatch(slab, epoch, m)
@@ -210,7 +210,7 @@ def test_a_batch_that_only_the_device_knows_to_be_empty_makes_no_version_and_mov
 def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> None:
     def rows(shuffle: bool, seed: int) -> Tensor:
         pipeline, slab = collected(shuffle=shuffle, seed=seed, minibatch_size=100, minibatches=3)
-        prepare(pipeline, slab, stale=False)
+        prepare(pipeline, slab, lag=0)
         for m in range(3):
             pipeline.learner.minibatch(slab, 0, m)
         batch = pipeline.learner.batch
@@ -224,16 +224,42 @@ def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> N
 def test_padding_stays_masked_when_a_shuffled_batch_is_loaded_again() -> None:
     pipeline, slab = collected(shuffle=True, minibatch_size=100, minibatches=3)
     for _ in range(2):
-        prepare(pipeline, slab, stale=False)
+        prepare(pipeline, slab, lag=0)
         assert float(pipeline.learner.batch.mask.sum()) == slab_of(pipeline, slab).facts().live
         pipeline.learner.minibatch(slab, 0, 0)
 
 
 def test_reported_drift_is_the_kl_from_the_proximal_and_the_behaviour_policy() -> None:
     pipeline, slab = collected(lag=1, updates=4)
-    prepare(pipeline, slab, stale=True)
+    prepare(pipeline, slab, lag=1)
     for epoch in range(2):
         for m in range(4):
             pipeline.learner.minibatch(slab, epoch, m)
     metrics = pipeline.learner.metrics()
     assert 0 < metrics["kl/prox"] < metrics["kl/behaviour"]
+
+
+@pytest.mark.parametrize(
+    ("lag", "distance", "expected"),
+    [
+        (0, 0.5, 1.5),  # on fresh data the rolling KL alone counts: none of it yet, so the rate rises
+        (1, 0.2, 1.0),  # KL from the behaviour policy 0.2^2 / 2 = 0.02, and half of it within [0.5, 2] x 0.008
+        (1, 0.3, 1 / 1.5),  # 0.045 / 2: above
+        (4, 0.3, 1.0),  # 0.045 / 5: the same distance is nothing out of the way at lag 4
+        (4, 0.1, 1.5),  # 0.005 / 5: below
+    ],
+)
+def test_drift_from_the_behaviour_policy_slows_the_rate_by_the_lag(lag: int, distance: float, expected: float) -> None:
+    pipeline, slab = collected(updates=4)
+    prepare(pipeline, slab, lag)
+    b, rate = pipeline.learner.batch, pipeline.learner.learning_rate
+    assert rate.settings.kl_threshold == 0.008 and rate.settings.schedule == "adaptive"
+    with torch.no_grad():
+        output = pipeline.learner.model(b.obs)
+        for policy in ((b.rolling_mu, b.rolling_sigma), (b.behaviour_mu, b.behaviour_sigma)):
+            policy[0].copy_(output.mu)
+            policy[1].copy_(output.log_std.exp())
+        b.behaviour_mu.add_(distance * b.behaviour_sigma)  # KL of Gaussians of one sigma: d^2 / (2 sigma^2)
+    rate.value.fill_(3e-4)
+    pipeline.learner.minibatch(slab, 0, 0)
+    assert float(rate.value) == pytest.approx(3e-4 * expected, rel=1e-6)

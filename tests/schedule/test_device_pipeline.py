@@ -302,8 +302,8 @@ def test_rows_that_the_host_is_wrong_about_are_masked_by_the_device_and_refused(
     seen: List[int] = []
     load = pipeline.learner.load
 
-    def watched(index: int, stale: bool, empty: bool) -> None:
-        load(index, stale, empty)
+    def watched(index: int, lag: int, empty: bool) -> None:
+        load(index, lag, empty)
         slab, version = pipeline.learner.slabs_of(index)[0], pipeline.learner.policy.version
         seen.append(int(((version - slab.version_TN) * (slab.status_TN == 0)).max()))
 

@@ -90,8 +90,8 @@ def test_rows_over_the_limit_are_masked_or_dropped_and_counted(on_excess: str) -
     seen: List[Tuple[int, int]] = []
     load = pipeline.learner.load
 
-    def watched(index: int, stale: bool, empty: bool) -> None:
-        load(index, stale, empty)
+    def watched(index: int, lag: int, empty: bool) -> None:
+        load(index, lag, empty)
         slab, version = pipeline.learner.slabs_of(index)[0], pipeline.learner.version
         live = slab.status_TN == LIVE
         if not empty:
