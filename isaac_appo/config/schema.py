@@ -38,10 +38,21 @@ class TaskConfig:
     """`task`: one robot and its job."""
 
     name: str = option("", "the task", required=True)
+    module: str = option(
+        "",
+        "Python module of a task of your own, which holds a class of the task's name",
+        pattern=r"[\w.]*",
+        rule="must be a module, such as my_robot.swingup",
+    )
     env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
+
+    @property
+    def path(self) -> str:
+        """What `tasks.registry.task_class` finds it by."""
+        return f"{self.module}:{self.name}" if self.module else self.name
 
 
 @dataclass(frozen=True)
