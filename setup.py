@@ -26,11 +26,14 @@ CORE = [
     "matplotlib",
 ]
 EXTRAS = {
-    "dev": ["pytest", "hypothesis", "ruff", "mypy", "setuptools>=64", "wheel"],
-    "wandb": ["wandb"],
+    "dev": ["pytest", "hypothesis", "ruff", "mypy", "isaacgym-stubs==1.1rc4", "setuptools>=64", "wheel"],
+    "wandb": ["wandb>=0.24"],
     "optuna": ["optuna"],
     "slurm": ["submitit"],
+    "warp": ['mujoco-warp>=4.0; python_version >= "3.11"', 'warp-lang>=1.19; python_version >= "3.11"'],
     "export": ["onnx", "onnxruntime"],
+    "video": ["imageio-ffmpeg"],
+    "viewer": ["viser"],
 }
 
 if VERSION is None:
@@ -48,7 +51,7 @@ setup(
     package_data={
         "isaac_appo": ["py.typed"],
         "isaac_appo.topology": ["*.json"],
-        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml"],
+        "isaac_appo.tasks": ["assets/*.xml", "assets/**/*.xml", "assets/demo/*"],
         "isaac_appo.cfg": ["*.yaml", "**/*.yaml"],
     },
     install_requires=CORE,

@@ -34,6 +34,7 @@ def rows_of(config: Any, prefix: str = "") -> Iterator[Tuple[str, ...]]:
             sections.append((f"{prefix}{item.name}.", default))
         elif not rules.get("silent"):
             note = f" No effect: {rules['inert']}." if "inert" in rules else ""
+            note = f" Only with sim={rules['engine']}." if "engine" in rules else note
             note += f" Refused: {rules['refused']}." if "refused" in rules else ""
             yield prefix + item.name, f"`{show(default)}`", allowed(rules), f"{rules['help']}.{note}"
     for name, section in sections:
@@ -67,7 +68,9 @@ def metrics() -> str:
         "# Metrics\n\nEvery key that a run logs, to `metrics.csv`, TensorBoard and Weights & Biases alike, made from "
         "`isaac_appo/report/metrics.py` by\n`docs/generate.py`. rl_games' tags come first, unchanged; Sample Factory's "
         "names stand beside ours. `lag/rows_at_K` counts the\ntrained rows of lag K; `Episode/*` are a task's own "
-        f"terms.\n\n{table(('key', 'unit', 'meaning'), rows)}\n"
+        "terms. `metrics.csv` and W&B have `update`, `env_steps` and `elapsed_s` in every row, W&B's x-axis being "
+        "`env_steps`; the\ncopies that end in `/iter` and `/time` are TensorBoard's, which has one axis only."
+        f"\n\n{table(('key', 'unit', 'meaning'), rows)}\n"
     )
 
 

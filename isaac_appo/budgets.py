@@ -66,6 +66,9 @@ def resolve_budgets(
     elif s.name != "free" and s.lag == 0:
         policy = learner = cores
         reason = f"all of {cores} cores, in turns"
+    elif config.task.package:
+        policy, learner = 1, max(1, cores - 1)
+        reason = f"one, and the rest of {cores} cores: {config.task.package} has one simulation, so none to try on"
     elif cores <= workers + 1:
         policy = learner = 1
         reason = f"one each, on {cores} cores"

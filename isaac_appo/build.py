@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from dataclasses import asdict
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from isaac_appo.config import ConfigError, RunConfig, fit_minibatch
+from isaac_appo.config.errors import Finding
 from isaac_appo.env.task_env import TaskEnv, make_env
+from isaac_appo.env.vec_env import VecEnv
+from isaac_appo.learn.critic import CriticSettings
 from isaac_appo.learn.learner import LearnerSettings
 from isaac_appo.learn.learning_rate import LearningRateSettings
 from isaac_appo.learn.loss import LossSettings
 from isaac_appo.learn.target_kernels import RewardShaper
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.policy.central_value import CentralValue
 from isaac_appo.schedule.pipeline import PipelineSettings, worker_key
 from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
 from isaac_appo.sim.engine import EngineError
-from isaac_appo.sim.registry import EngineChoice, resolve_engine
+from isaac_appo.sim.registry import EngineChoice, physics_device, resolve_engine
 
 
 def choose_engine(config: RunConfig) -> EngineChoice:
     """The engine and the device of this run, and why. Errors: ConfigError."""
+    if config.task.package:
+        return EngineChoice(config.task.package, config.rl_device, f"simulated on {config.sim_device} by the package")
     try:
-        return resolve_engine(config.sim.name, config.sim_device, config.rl_device)
+        return resolve_engine(config.sim.name, config.sim_device, config.rl_device, config.pipeline)
     except EngineError as error:
         raise ConfigError([str(error)]) from error
 
@@ -43,17 +50,64 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
         engine=engine.name,
         stagger=stagger,
         log_dir=log_dir,
+        nconmax=config.sim.nconmax,
+        njmax=config.sim.njmax,
+        engine_options=isaacgym_options(config) if engine.name == "isaacgym" else None,
     )
 
 
-def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[], ActorCritic]:
-    """A function that builds the actor-critic; its initial weights are a function of the seed alone."""
-    ppo = config.ppo
+def isaacgym_options(config: RunConfig) -> Dict[str, Any]:
+    """What `isaac_appo.sim.isaacgym_scene.build_scene` reads from `EngineSpec.options`."""
+    physics = physics_device(config.sim_device)
+    given = {key: value for key, value in asdict(config.task.sim.physx).items() if value is not None}
+    names = ("num_threads", "solver_type", "num_subscenes")
+    physx = {**{name: getattr(config, name) for name in names}, **given, "use_gpu": physics != "cpu"}
+    return {
+        "compute_device": 0 if physics == "cpu" else int(physics.rpartition(":")[2]),
+        "graphics_device": config.graphics_device_id,
+        "headless": config.headless,
+        "num_client_threads": config.task.sim.num_client_threads,
+        "physx": physx,
+    }
+
+
+def build_package_env(config: RunConfig, num_envs: int, seed: int) -> VecEnv:
+    """The environments of a task that another package brings; the one simulation of this process."""
+    from isaac_appo.env.isaacgymenvs import make_vec_task
+
+    return make_vec_task(
+        config.task.tree,
+        num_envs=num_envs,
+        seed=seed,
+        sim_device=config.sim_device,
+        rl_device=config.rl_device,
+        graphics_device_id=config.graphics_device_id,
+        headless=config.headless,
+        force_render=config.force_render,
+        autoreset=config.env.autoreset,
+    )
+
+
+def model_maker(config: RunConfig, num_obs: int, num_actions: int, num_states: int = 0) -> Callable[[], ActorCritic]:
+    """A function that builds the actor-critic on the run's device; its initial weights follow from the seed alone.
+
+    Errors: ConfigError for an asymmetric critic without states to see.
+    """
+    ppo, device = config.ppo, choose_engine(config).device
+    critic = ppo.central_value_config
+    if critic is not None and not num_states:
+        path = "train.params.config.central_value_config"
+        rule = f"needs states, and task {config.task.name} gives none (task.env may have a switch for them)"
+        raise ConfigError([Finding(path, "(set)", rule, f"Use {path}=null")])
     network: Dict[str, Any] = dict(config.train.params.network)
 
     def make() -> ActorCritic:
         torch.manual_seed(config.seed)
-        return ActorCritic(network, num_obs, num_actions, ppo.normalize_input, ppo.normalize_value)
+        switches = (ppo.normalize_input, ppo.normalize_value)
+        central: Optional[CentralValue] = None
+        if critic is not None:
+            central = CentralValue(critic.network, num_states, num_actions, critic.normalize_input, ppo.normalize_value)
+        return ActorCritic(network, num_obs, num_actions, *switches, central).to(device)
 
     return make
 
@@ -61,6 +115,7 @@ def model_maker(config: RunConfig, num_obs: int, num_actions: int) -> Callable[[
 def learner_settings(config: RunConfig) -> LearnerSettings:
     """The learner's settings, in its own words."""
     ppo = config.ppo
+    critic_coef = 0.0 if ppo.central_value_config is not None and not ppo.use_experimental_cv else ppo.critic_coef
     batch = config.num_envs * ppo.horizon_length
     size, count, _ = fit_minibatch(batch, ppo.minibatch_size)
     shaper = ppo.reward_shaper
@@ -70,7 +125,7 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
         minibatch_size=size,
         minibatches=count,
         loss=LossSettings(
-            ppo.e_clip, ppo.clip_value, ppo.critic_coef, ppo.entropy_coef, ppo.bounds_loss_coef, ppo.bound_loss_type
+            ppo.e_clip, ppo.clip_value, critic_coef, ppo.entropy_coef, ppo.bounds_loss_coef, ppo.bound_loss_type
         ),
         targets=TargetSettings(ppo.gamma, ppo.tau, advantage.name == "vtrace", advantage.rho_bar, advantage.c_bar),
         shaper=RewardShaper(shaper.scale_value, shaper.shift_value, shaper.min_val, shaper.max_val, shaper.log_val),
@@ -91,11 +146,25 @@ def learner_settings(config: RunConfig) -> LearnerSettings:
         weight_decay=ppo.weight_decay,
         shuffle=ppo.shuffle_minibatches,
         seed=config.seed,
+        critic=_critic_settings(config),
     )
 
 
-def build_workers(config: RunConfig, log_dir: str) -> List[TaskEnv]:
+def _critic_settings(config: RunConfig) -> Optional[CriticSettings]:
+    critic, ppo = config.ppo.central_value_config, config.ppo
+    if critic is None:
+        return None
+    rate = LearningRateSettings(
+        critic.learning_rate, critic.lr_schedule, False, ppo.kl_threshold, ppo.min_lr, ppo.max_lr, config.max_iterations
+    )
+    grad_norm = critic.grad_norm if critic.truncate_grads else 0.0
+    return CriticSettings(rate, critic.e_clip, critic.clip_value, grad_norm, critic.weight_decay)
+
+
+def build_workers(config: RunConfig, log_dir: str) -> List[VecEnv]:
     """The training environments, one shard per worker."""
+    if config.task.package:
+        return [build_package_env(config, config.num_envs, config.seed)]
     threads, stagger = config.schedule.policy_threads, config.env.stagger_resets
     sizes = shard_sizes(config.num_envs, config.schedule.num_workers)
     return [build_env(config, n, worker_key(config.seed, w), stagger, threads, log_dir) for w, n in enumerate(sizes)]

@@ -18,7 +18,7 @@ import shutil
 import warnings
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Collection, Dict, Set, Tuple
 
 import torch
 
@@ -76,8 +76,9 @@ def save_checkpoint(
     tag: str = "ckpt",
     metrics: dict[str, float] | None = None,
     warn: Warn = _warn,
+    spare: Collection[Path] = (),
 ) -> Path:
-    """Write `state` as the checkpoint of `step` and delete all but the newest `keep` and the best; return its path.
+    """Write `state` as the checkpoint of `step`; delete all but the newest `keep`, `spare` and the best; return it.
 
     `state` holds tensors, dict, list, tuple, str, int, float, bool and None only. A tensor that is a view is stored
     with its whole storage. Checkpoints of a later step belong to a branch that a resume has left: they are moved to
@@ -105,7 +106,7 @@ def save_checkpoint(
     except (OSError, CheckpointError) as error:
         raise CheckpointWriteError(f"{path} was not written: {error}. Earlier checkpoints are intact.") from error
     _set_aside_newer(path, step, tag, warn)
-    _prune(path, keep, tag, warn)
+    _prune(path, keep, tag, warn, spare)
     return path
 
 
@@ -176,12 +177,12 @@ def _set_aside_newer(path: Path, step: int, tag: str, warn: Warn) -> None:
     warn(f"{names}: later than {path.name}, from a branch that this run has left; moved to {aside}.")
 
 
-def _prune(saved: Path, keep: int, tag: str, warn: Warn) -> None:
+def _prune(saved: Path, keep: int, tag: str, warn: Warn, spare: Collection[Path]) -> None:
     best = read_best(saved.parent)
     valid = list_checkpoints(saved.parent, tag)
     kept = valid[-keep:]
     doomed = [file for file in _data_files(saved.parent, tag) if kept and _step(file) < _step(kept[0])]
-    doomed = [file for file in doomed if file != saved and (best is None or file != best[0])]
+    doomed = [file for file in doomed if file not in (saved, *spare) and (best is None or file != best[0])]
     leftovers = list(saved.parent.glob(f".{tag}_*.tmp-*"))  # of killed writers: the directory has one writer
     for file in [name for data in doomed for name in (_marker_path(data), data)] + leftovers:
         _delete(file, warn)
@@ -195,16 +196,21 @@ def _delete(file: Path, warn: Warn) -> None:
         warn(f"{file} could not be deleted ({error}); the run goes on, the disk may fill.")
 
 
-def save_best(directory: Path, path: Path, metric: float) -> bool:
+def save_best(directory: Path, path: Path, metric: float, by: str = "training") -> bool:
     """Point `best.json` at checkpoint `path` if `metric` is finite and above the best so far; return whether it was.
+
+    `by` names what was measured; a best by another measure is no rival.
 
     Raises CheckpointWriteError.
     """
     best = read_best(directory)
-    if not math.isfinite(metric) or (best is not None and metric <= best[1]):
+    rival = best is not None and json.loads((Path(directory) / BEST).read_text()).get("by", "training") == by
+    if not math.isfinite(metric) or (rival and best is not None and metric <= best[1]):
         return False
     try:
-        write_json(Path(directory) / BEST, {"file": Path(path).name, "step": _step(Path(path)), "metric": metric})
+        write_json(
+            Path(directory) / BEST, {"file": Path(path).name, "step": _step(Path(path)), "metric": metric, "by": by}
+        )
     except OSError as error:
         raise CheckpointWriteError(f"{Path(directory) / BEST} was not written: {error}.") from error
     return True
@@ -215,12 +221,15 @@ class CheckpointWriter:
 
     last_path: Path | None
     """The newest committed checkpoint, of this process or an earlier one; None when there is none."""
+    spare: Set[Path]
+    """Checkpoints that someone still needs: not deleted while they are in here."""
 
     def __init__(
         self, directory: Path, keep: int = 3, tag: str = "ckpt", max_failures: int = 3, warn: Warn = _warn
     ) -> None:
         self.directory = Path(directory)
         self.last_path = next(iter(reversed(list_checkpoints(self.directory, tag))), None)
+        self.spare = set()
         self._keep, self._tag, self._warn = keep, tag, warn
         self._failures, self._max_failures = 0, max_failures
 
@@ -228,7 +237,8 @@ class CheckpointWriter:
         """Save and return the path, or warn and return None. Raises CheckpointWriteError at the last failure in a row,
         and what `save_checkpoint` raises for a state it refuses."""
         try:
-            self.last_path = save_checkpoint(self.directory, state, step, self._keep, self._tag, metrics, self._warn)
+            how = (self._keep, self._tag, metrics, self._warn, self.spare)
+            self.last_path = save_checkpoint(self.directory, state, step, *how)
         except CheckpointWriteError as error:
             self._failures += 1
             count = f"{self._failures} of {self._max_failures} failed checkpoints in a row"

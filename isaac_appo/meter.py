@@ -7,6 +7,7 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Sequence, Tuple
 
 from isaac_appo.config import RunConfig
+from isaac_appo.report.guard_rails import idle_advice
 from isaac_appo.schedule.executors.base import Executor
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import LEARNER
@@ -14,8 +15,6 @@ from isaac_appo.schedule.program import LEARNER
 POLICY = "policy"
 HIDDEN_WORTH_ITS_LAG = 0.1
 """Below this hidden fraction a run is told to use ``schedule=sync`` (what ``schedule.fallback=warn`` means)."""
-IDLE_WORTH_A_WORD = 0.25
-"""Above this idle fraction a stream is named in the summary, with the knob to turn."""
 
 
 class Meter:
@@ -53,6 +52,7 @@ class Meter:
         return {
             **report.metrics,
             **self._rewards(),
+            **_endings(report),
             **self._lag(report),
             "info/epochs": report.update + 1,
             "info/e_clip": self.config.ppo.e_clip,
@@ -140,7 +140,8 @@ class Meter:
         text += f"; {100 * min(1.0, max(0.0, hidden)):.0f} % of the shorter one was hidden behind the longer"
         if hidden < HIDDEN_WORTH_ITS_LAG:
             return text + ". Overlap does not pay here: schedule=sync is as fast and trains on fresher data"
-        return text + _advice(_idle(policy, wall), _idle(learner, wall))
+        advice = idle_advice(_idle(policy, wall), _idle(learner, wall))
+        return f"{text}. {advice}" if advice else text
 
     def state_dict(self) -> List[List[Any]]:
         """The episode window."""
@@ -157,18 +158,11 @@ def policy_seconds(executor: Executor) -> float:
     return sum(seconds) / len(seconds)
 
 
-def _advice(policy_idle: float, learner_idle: float) -> str:
-    if policy_idle >= max(IDLE_WORTH_A_WORD, learner_idle):
-        return (
-            f". The policy stream idled {100 * policy_idle:.0f} %, waiting for the learner: fewer mini_epochs, a "
-            "larger minibatch_size or more schedule.learner_threads would use it"
-        )
-    if learner_idle >= IDLE_WORTH_A_WORD:
-        return (
-            f". The learner stream idled {100 * learner_idle:.0f} %, waiting for samples: more "
-            "schedule.policy_threads, or more mini_epochs, would use it"
-        )
-    return ""
+def _endings(report: UpdateReport) -> Dict[str, float]:
+    """How the episodes of this update ended; nothing on their lengths where none did."""
+    lengths = [length for _, length in report.episodes]
+    counts = {"episodes/finished": len(lengths), "episodes/truncated": report.truncated}
+    return {**counts, **({"episodes/longest": max(lengths), "episodes/shortest": min(lengths)} if lengths else {})}
 
 
 def _mean(values: List[Any]) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from isaac_appo import __version__
 from isaac_appo.build import (
@@ -15,13 +16,19 @@ from isaac_appo.build import (
 )
 from isaac_appo.checkpoint import CheckpointError, CheckpointWriter, save_best
 from isaac_appo.config import RunConfig
+from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Evaluation, evaluate
+from isaac_appo.evaluator import Evaluator, Job, Result
 from isaac_appo.meter import Meter
+from isaac_appo.report.guard_rails import Facts, GuardRails
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.trace import Trace
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import LEARNER
+
+CENTRAL_KEYS = ("assymetric_vf_nets", "assymetric_vf_optimizer")
+"""rl_games' keys, in its spelling, of an asymmetric critic."""
 
 SCHEMA = 1
 """Version of the ``isaac_appo`` entry of a checkpoint."""
@@ -32,7 +39,7 @@ def shape_of(config: RunConfig) -> Dict[str, Any]:
     s = config.schedule
     limits = ("broadcast_every", "max_lead_steps", "max_policy_lag", "on_excess") if s.name == "free" else ("lag",)
     return {
-        "task.name": config.task.name,
+        "task.name": config.task.label,
         "num_envs": config.num_envs,
         "seed": config.seed,
         "train.params.config.horizon_length": config.ppo.horizon_length,
@@ -50,22 +57,37 @@ class Trainer:
         run_dir: locked and prepared.
         reporter: where everything that a person should see goes.
         stop_requested: asked at each boundary; true ends the run after a checkpoint.
+        envs: the environments to train in, one per worker; without them, the task's are built.
     """
 
     def __init__(
-        self, config: RunConfig, run_dir: RunDir, reporter: Reporter, stop_requested: Callable[[], bool] = lambda: False
+        self,
+        config: RunConfig,
+        run_dir: RunDir,
+        reporter: Reporter,
+        stop_requested: Callable[[], bool] = lambda: False,
+        envs: Optional[Sequence[VecEnv]] = None,
     ) -> None:
         self.config, self.run_dir, self.reporter = config, run_dir, reporter
         self._stop_requested = stop_requested
-        self.envs = build_workers(config, str(run_dir.path))
-        make_model = model_maker(config, self.envs[0].num_obs, self.envs[0].num_actions)
+        self.envs = list(envs) if envs is not None else build_workers(config, str(run_dir.path))
+        first = self.envs[0]
+        self.shared = envs is not None or first.exclusive
+        if first.describe():
+            reporter.message(first.describe())
+        make_model = model_maker(config, first.num_obs, first.num_actions, first.num_states)
         learner = learner_settings(config)
         program = build_program(config, learner.minibatches)
         settings = pipeline_settings(config)
         self.pipeline = Pipeline(self.envs, make_model, program, settings, learner, self._on_boundary)
         self.meter = Meter(config, self.pipeline)
+        self.evaluator: Optional[Evaluator] = None
+        if config.eval.every or config.capture_video:
+            videos, log_dir = run_dir.path / "videos", str(run_dir.path)
+            self.evaluator = Evaluator(config, make_model(), videos, lambda: self.pipeline.learner.version, log_dir)
         self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
+        self.rails = self._guard_rails(fresh=True)
         self.updates = 0
         self.resumed_env_steps = 0
 
@@ -80,30 +102,51 @@ class Trainer:
         if self.updates < self.config.max_iterations:
             self.pipeline.run(beat)
         self.meter.stop()
+        if self.evaluator is not None:
+            self.evaluator.close(wait=not self._stop_requested())
+            for result in self.evaluator.take_results():
+                self._take_result(result)
 
     def evaluate(self) -> Evaluation:
-        """One full deterministic episode in fresh environments, with the weights as they are now."""
+        """One full deterministic episode in fresh environments, with the weights as they are now; may be the best.
+
+        Environments that cannot be built a second time are played in themselves; training is over then.
+        """
         settings = self.config.eval
+        if self.shared:
+            return evaluate(self.pipeline.learner.model, self.envs[0], self.config.seed, self.config.ppo.clip_actions)
         threads = max(self.config.schedule.policy_threads, self.config.schedule.learner_threads)
         env = build_env(self.config, settings.num_envs, settings.seed, False, threads, str(self.run_dir.path))
         try:
-            return evaluate(self.pipeline.learner.model, env, settings.seed, self.config.ppo.clip_actions)
+            result = evaluate(self.pipeline.learner.model, env, settings.seed, self.config.ppo.clip_actions)
         finally:
             env.close()
+        if settings.every and self.updates:
+            self._save_best(self._checkpoint_path(), result.mean, "evaluation")
+        return result
 
     def close(self) -> None:
         """Release the engines."""
+        if self.evaluator is not None:
+            self.evaluator.close(wait=False)
         for env in self.envs:
             env.close()
 
     def _on_boundary(self, report: UpdateReport) -> None:
         self.updates = report.update + 1
-        self.reporter.log(self.updates, self.env_steps, self.meter.row(report))
+        row = {**self.meter.row(report), **self._evaluations()}
+        self.reporter.log(self.updates, self.env_steps, row)
+        for sentence in self.rails.look(row):
+            self.reporter.warn(sentence)
+        for env in self.envs:
+            env.set_train_info(self.env_steps)
         last = self.updates == self.config.max_iterations
         stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
         every = self.config.ppo.save_frequency
         if last or stop or (every and self.updates % every == 0):
             self.save()
+        if self.evaluator is not None and not stop and not (last and self.config.eval.enabled):
+            self._look(self.evaluator)
         if stop and not last:
             self.pipeline.stop()
 
@@ -111,19 +154,82 @@ class Trainer:
             assert self.pipeline.executor is not None
             self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
 
+    def _guard_rails(self, fresh: bool) -> GuardRails:
+        ppo, longest = self.config.ppo, self.envs[0].max_episode_length
+        overlaps = self.pipeline.program.max_lag > 0
+        return GuardRails(Facts(longest, ppo.horizon_length, ppo.clip_actions, overlaps, fresh))
+
     def _held(self, stream: str) -> int:
         """The version that the learner trains, or the snapshot that a policy stream acts with."""
         if stream == LEARNER:
             return self.pipeline.learner.version
         return self.pipeline.workers[int(stream.rpartition("/")[2])].held
 
+    # --------------------------------------------------------------------------------------------------- evaluations
+
+    def _look(self, evaluator: Evaluator) -> None:
+        """Hand the published weights over if an evaluation or a film is due; the checkpoint to point at is kept."""
+        if self.pipeline.program.newest_snapshot(self.updates) != self.updates:
+            return
+        skipped = evaluator.skipped
+        due = evaluator.due(self.updates)
+        if evaluator.skipped == 1 > skipped:
+            self.reporter.warn(
+                f"update {self.updates}: an evaluation or film was due while one was running, and is skipped; so are "
+                "later ones. Raise eval.every or capture_video_freq, or lower eval.num_envs or capture_video_len"
+            )
+        if not any(due):
+            return
+        path = self._checkpoint_path()
+        if due.evaluate:
+            if self.writer.last_path != path:
+                self.save()
+            self.writer.spare.add(path)
+        learner = self.pipeline.learner
+        state = {name: tensor.clone() for name, tensor in learner.model.state_dict().items()}
+        evaluator.start(Job(self.updates, learner.version, state, due, path))
+
+    def _evaluations(self) -> Dict[str, float]:
+        """The metrics of an evaluation that has ended since the last boundary."""
+        row: Dict[str, float] = {}
+        for result in self.evaluator.take_results() if self.evaluator is not None else ():
+            row.update(self._take_result(result))
+        return row
+
+    def _take_result(self, result: Result) -> Dict[str, float]:
+        job, found = result.job, result.evaluation
+        if result.error:
+            self.reporter.warn(f"evaluation or film of version {job.version} failed: {result.error}. Training goes on.")
+        if result.film is not None:
+            self.reporter.message(f"Video of version {job.version}: {result.film}")
+        self.writer.spare.discard(job.checkpoint)
+        if found is None:
+            return {}
+        lag = self.pipeline.learner.version - job.version
+        self.reporter.message(f"Evaluation of version {job.version}, {lag} versions ago: {found}")
+        self._save_best(job.checkpoint, found.mean, "evaluation")
+        return {
+            "eval/return": found.mean,
+            "eval/return_std": found.std,
+            "eval/length": found.mean_length,
+            "eval/version": job.version,
+            "eval/seconds": result.seconds,
+        }
+
     # -------------------------------------------------------------------------------------------------- checkpoints
 
     def save(self) -> None:
         """Write a checkpoint of the boundary that the run stands at; the best one by training mean is pointed at."""
         path = self.writer.save(self.state_dict(), self.updates, {"mean_reward": self.meter.mean_reward})
-        if path is not None and self.updates >= self.config.ppo.save_best_after:
-            save_best(self.run_dir.checkpoints, path, self.meter.mean_reward)
+        if path is not None and not self.config.eval.every:
+            self._save_best(path, self.meter.mean_reward, "training")
+
+    def _checkpoint_path(self) -> Path:
+        return self.run_dir.checkpoints / f"ckpt_{self.updates:09d}.pth"
+
+    def _save_best(self, path: Path, mean: float, by: str) -> None:
+        if self.updates >= self.config.ppo.save_best_after and path.is_file():
+            save_best(self.run_dir.checkpoints, path, mean, by)
 
     def state_dict(self) -> Dict[str, Any]:
         """rl_games' keys exactly, plus ``isaac_appo`` with all that makes the continuation exact."""
@@ -136,12 +242,14 @@ class Trainer:
             "frame": self.env_steps,
             "optimizer": learner["optimizer"],
             "last_mean_rewards": self.meter.mean_reward,
-            "env_state": None,
+            "env_state": self.envs[0].state_dict().get("env_state") if not self.envs[0].resumable else None,
+            **{key: learner[key] for key in CENTRAL_KEYS if key in learner},
             "isaac_appo": {
                 "schema": SCHEMA,
                 "version": __version__,
                 "shape": shape_of(self.config),
                 "learning_rate": learner["learning_rate"],
+                "central_learning_rate": learner.get("central_learning_rate"),
                 "policy_version": learner["version"],
                 "budgets": {"policy": s.policy_threads, "learner": s.learner_threads},
                 "pipeline": pipeline,
@@ -166,23 +274,31 @@ class Trainer:
                 + ", ".join(changed)
                 + ". Give them the checkpoint's values, or start from its weights with checkpoint=PATH experiment=NEW"
             )
-        learner = {k: state[k] for k in ("model", "optimizer")}
-        learner.update({"learning_rate": own["learning_rate"], "version": own["policy_version"]})
+        learner = {k: state[k] for k in ("model", "optimizer", *CENTRAL_KEYS) if k in state}
+        learner.update({k: own[k] for k in ("learning_rate", "central_learning_rate") if k in own})
+        learner["version"] = own["policy_version"]
         self.pipeline.load_state_dict({**own["pipeline"], "learner": learner})
         self.updates = int(state["epoch"])
         self.resumed_env_steps = self.env_steps
+        if self.evaluator is not None:
+            self.evaluator.resume_at(self.updates)
+        self.rails = self._guard_rails(fresh=False)
         self.meter.load_state_dict(own["episodes"])
+        if not self.envs[0].resumable:
+            self.reporter.warn(
+                f"{self.envs[0]} cannot save its physics: learner, statistics and schedule continue exactly, and the "
+                "environments start new episodes, so this is not the run that would have gone on"
+            )
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Start from the weights and statistics of any rl_games or isaac_appo checkpoint, and nothing else of it."""
-        model = {name.replace("_orig_mod.", ""): tensor for name, tensor in state["model"].items()}
         try:
-            self.pipeline.learner.model.load_state_dict(model, strict=True)
+            self.pipeline.learner.model.load_saved(state["model"], state.get("assymetric_vf_nets"))
         except RuntimeError as error:
             raise CheckpointError(
                 f"the checkpoint's network does not fit train.params.network and task={self.config.task.name}: {error}"
             ) from error
-        self.pipeline.learner.model.publish_statistics()
+        self.envs[0].set_env_state(state.get("env_state"))
         for worker in self.pipeline.workers:
             worker.policy.bytes.copy_(self.pipeline.learner.policy.bytes)
 

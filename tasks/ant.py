@@ -190,6 +190,16 @@ class Ant(Task):
     model_file: ClassVar[str] = asset("ant.xml")
     sites: ClassVar[Tuple[str, ...]] = ("foot_1", "foot_2", "foot_3", "foot_4")
     dof_names: ClassVar[Tuple[str, ...]] = tuple(f"{joint}_{leg}" for leg in "1234" for joint in ("hip", "ankle"))
+    obs_names: ClassVar[Tuple[str, ...]] = (
+        "height",
+        *(f"{kind}_vel_{axis}" for kind in ("lin", "ang") for axis in "xyz"),
+        *("yaw", "roll", "target_angle", "up", "heading"),
+        *(f"pos_{dof}" for dof in dof_names),
+        *(f"vel_{dof}" for dof in dof_names),
+        *(f"{kind}_{axis}_{site}" for site in sites for kind in ("force", "torque") for axis in "xyz"),
+        *(f"action_{dof}" for dof in dof_names),
+    )
+    action_names: ClassVar[Tuple[str, ...]] = tuple(f"torque_{dof}" for dof in dof_names)
     defaults: ClassVar[Dict[str, float]] = {
         "episodeLength": 1000,
         "powerScale": 1.0,

@@ -32,6 +32,7 @@ class Task(abc.ABC):
     Class attributes:
         name, num_obs (O), num_actions (M); model_file: MJCF file; sites: sites whose wrench it reads.
         dof_names: the dofs that it expects of the engine, in order.
+        obs_names, action_names: what each observation and action is, in order.
         defaults: every key of `task.env` with its default. A key whose default is an int takes integers only.
         positive: the keys that must be above zero.
         pos_spread, vel_spread: half widths of the draws of dof position and velocity at a reset.
@@ -48,6 +49,8 @@ class Task(abc.ABC):
     model_file: ClassVar[str]
     sites: ClassVar[Tuple[str, ...]] = ()
     dof_names: ClassVar[Tuple[str, ...]]
+    obs_names: ClassVar[Tuple[str, ...]]
+    action_names: ClassVar[Tuple[str, ...]]
     defaults: ClassVar[Dict[str, float]]
     positive: ClassVar[Tuple[str, ...]] = ("episodeLength", "clipActions", "clipObservations")
     pos_spread: ClassVar[float]

@@ -56,6 +56,8 @@ class Cartpole(Task):
     num_actions: ClassVar[int] = 1
     model_file: ClassVar[str] = asset("cartpole.xml")
     dof_names: ClassVar[Tuple[str, ...]] = ("slider_to_cart", "cart_to_pole")
+    obs_names: ClassVar[Tuple[str, ...]] = ("cart_pos", "cart_vel", "pole_angle", "pole_vel")
+    action_names: ClassVar[Tuple[str, ...]] = ("push",)
     defaults: ClassVar[Dict[str, float]] = {
         "episodeLength": 500,
         "resetDist": 3.0,

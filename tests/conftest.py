@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+from typing import List
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped, with the reason, where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked:
+        from isaac_appo.sim.registry import missing_for_warp
+
+        reason = missing_for_warp()
+        for item in marked if reason else ():
+            item.add_marker(pytest.mark.skip(reason=reason))

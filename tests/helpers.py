@@ -180,3 +180,15 @@ class ScriptedEnv(VecEnv):
 
     def close(self) -> None:
         pass
+
+
+def can_film() -> bool:
+    """Whether this machine has what a video needs: the encoder, and EGL or OSMesa."""
+    from isaac_appo.play.camera import check_camera
+    from isaac_appo.play.video import VideoError
+
+    try:
+        check_camera()
+    except VideoError:
+        return False
+    return True

@@ -113,6 +113,19 @@ def test_prune_keeps_the_newest_and_the_best_and_sweeps_leftovers(tmp_path: Path
     assert len(list(tmp_path.glob("ckpt_*.json"))) == 4
 
 
+def test_prune_spares_what_someone_still_needs(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path, keep=2)
+    needed = writer.save(state_of(1), 1)
+    assert needed is not None
+    writer.spare.add(needed)
+    for step in range(2, 5):
+        writer.save(state_of(step), step)
+    assert names(tmp_path) == [f"ckpt_{step:09d}.pth" for step in (1, 3, 4)]
+    writer.spare.discard(needed)
+    writer.save(state_of(5), 5)
+    assert names(tmp_path) == [f"ckpt_{step:09d}.pth" for step in (4, 5)]
+
+
 def test_failed_delete_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in (1, 2):
         save_checkpoint(tmp_path, state_of(step), step, keep=2)
@@ -134,6 +147,9 @@ def test_best_ignores_nan_and_worse_and_survives_a_new_reader(tmp_path: Path) ->
     assert read_best(tmp_path) == (first, -5.0)
     assert save_best(tmp_path, second, -4.0)
     assert read_best(tmp_path) == (second, -4.0)
+    assert save_best(tmp_path, first, -9.0, by="evaluation")  # another measure: no rival
+    assert not save_best(tmp_path, second, -9.5, by="evaluation")
+    assert save_best(tmp_path, second, -8.0, by="evaluation")
     second.unlink()
     assert read_best(tmp_path) is None
 

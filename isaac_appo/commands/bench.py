@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from isaac_appo.commands.compose import compose
+from isaac_appo.config.errors import ConfigError, Finding
 
 if TYPE_CHECKING:
     from isaac_appo.bench.suite import Settings
@@ -46,6 +47,9 @@ def main(argv: List[str]) -> int:
         return _ablation(options)
     words = with_default_problem(words)
     composed = compose(words, "bench")
+    if composed.config.sim.name == "isaacgym":
+        rule = "a bench makes many simulations in one process, and Isaac Gym makes one"
+        raise ConfigError([Finding("sim", "isaacgym", rule, "Use sim=auto; train reports the speed of every run")])
     from isaac_appo.build import choose_engine
     from isaac_appo.sim.engine import EngineError
     from isaac_appo.tasks.registry import TaskError

@@ -8,10 +8,10 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from hydra import compose as hydra_compose
-from hydra import initialize_config_module
+from hydra import initialize_config_dir, initialize_config_module
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -25,11 +25,21 @@ from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.origin import annotated, origins
+from isaac_appo.config.packages import (
+    ROOT,
+    TaskPackage,
+    has_nvidia_driver,
+    import_package,
+    package_devices,
+    store_root,
+    take_package,
+)
 from isaac_appo.config.read import default_of
 from isaac_appo.config.resolvers import register_resolvers
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest, nearest_path
 from isaac_appo.config.validate import validate
+from isaac_appo.sim.isaacgym_import import IsaacGymUnavailableError, import_isaacgym
 
 # Values that are names or paths and never Hydra expressions, so `=`, `[` and spaces in them are plain characters.
 _RAW = ("checkpoint", "resume", "experiment", "run_root")
@@ -47,11 +57,14 @@ class ComposedConfig:
     overrides: List[str]
     words: List[str]
     """What Hydra was given for `overrides`."""
+    package: Optional[TaskPackage] = None
+    """The package that brings the task."""
 
     def annotated(self) -> str:
         """The resolved configuration as YAML, each value with where it comes from in a comment."""
-        with hydra_loader() as loader:
-            return annotated(self.cfg, origins(loader, self.words), resolve=True)
+        with hydra_loader(package=self.package) as loader:
+            root = ROOT if self.package else "config"
+            return annotated(self.cfg, origins(loader, self.words, root), resolve=True)
 
 
 class Arguments(NamedTuple):
@@ -74,31 +87,44 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     arguments = parse_arguments(argv, errors)
     register_resolvers()
     _make_importable(arguments.overrides)
-    with hydra_loader(command) as loader:
+    package, words = take_package(arguments.overrides, command, errors)
+    root = ROOT if package else "config"
+    with hydra_loader(command, package) as loader:
         if arguments.help:
             print(help_text(command, loader, arguments.overrides))
             raise SystemExit(0)
-        overrides = _check_overrides(arguments.overrides, loader, errors)
-        cfg = _compose_what_can(overrides, errors)
+        overrides = _check_overrides(words, loader, errors)
+        cfg = _compose_what_can(overrides, errors, root)
         if cfg is None:
             raise ConfigError(errors)
+        if package:
+            cfg.update(package_devices(cfg.sim_device, cfg.rl_device, has_nvidia_driver()))
         if arguments.show_config and not errors:
-            _show(cfg, arguments.resolve, origins(loader, overrides) if arguments.origin else None)
+            _show(cfg, arguments.resolve, origins(loader, overrides, root) if arguments.origin else None)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     config, warnings = _validate_with(cfg, errors)
     if arguments.show_config:
         raise SystemExit(0)
-    return ComposedConfig(cfg, config, notices + warnings, typed, overrides)
+    return ComposedConfig(cfg, config, notices + warnings, typed, overrides, package)
+
+
+def _primary(package: Optional[TaskPackage], job: str) -> ContextManager[Any]:
+    """Where Hydra looks first: our groups, or those of the package that brings the task."""
+    if package is None:
+        return initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+    store_root()
+    folder = str(package.cfg_dir.resolve())
+    return initialize_config_dir(folder, version_base="1.3", job_name=job)
 
 
 @contextmanager
-def hydra_loader(job: str = "train") -> Iterator[ConfigLoader]:
+def hydra_loader(job: str = "train", package: Optional[TaskPackage] = None) -> Iterator[ConfigLoader]:
     """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        with initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job):
+        with _primary(package, job):
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
@@ -224,12 +250,12 @@ def _later(group: str) -> Dict[str, Tuple[str, str]]:
     return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
 
 
-def _compose_what_can(overrides: Sequence[str], errors: List[object]) -> Optional[DictConfig]:
+def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str) -> Optional[DictConfig]:
     """Compose, leaving out each free-form key that the YAML lacks, so that all of them are told together."""
     words, refused = list(overrides), []
     while True:
         try:
-            cfg = hydra_compose("config", words)
+            cfg = hydra_compose(root, words)
             break
         except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
             bad = _refused_word(str(error), words)
@@ -298,6 +324,25 @@ def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig
     return config, warnings
 
 
+def before_torch(config: RunConfig) -> None:
+    """Import Isaac Gym if the run is on it: it must come before torch. Every command that makes an engine calls this.
+
+    Raises ConfigError, with what to do instead, where Isaac Gym or the package that brings the task cannot be used.
+    """
+    if config.task.package:
+        import_package(config.task.package)
+    if config.sim.name != "isaacgym":
+        return
+    try:
+        import_isaacgym()
+    except IsaacGymUnavailableError as error:
+        fix = (
+            "`isaac-appo doctor` says what this machine can run, docs/isaac_gym.md how to install it; the same task "
+            "runs here with sim=auto or sim=mujoco"
+        )
+        raise ConfigError([Finding("sim", "isaacgym", str(error), fix)]) from error
+
+
 def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ()) -> str:
     """What `isaac-appo COMMAND --help` prints: groups with their choices and every top-level key that has an effect."""
     search = [word for word in overrides if word.startswith("hydra.searchpath=")]
@@ -309,6 +354,7 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
         f"  isaac-appo {command} task=Ant train.params.config.learning_rate=1e-3 schedule=sync",
         f"  isaac-appo {command} task=Ant --cfg job --resolve --origin    (every key and its origin; nothing runs)",
         "  isaac-appo train -m task=Ant,Cartpole seed=1,2,3    (a sweep: one process per run)",
+        f"  isaac-appo {command} task=isaacgymenvs:ShadowHand    (a task of IsaacGymEnvs, where that is installed)",
         "",
         "Choices:",
     ]
@@ -318,7 +364,8 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
     lines += ["", "Keys:"]
     for item in fields(RunConfig):
         rules, default = rules_of(item), default_of(item)
-        if item.name not in GROUPS and not {"inert", "refused", "silent"} & set(rules):
+        hidden = {"refused", "silent"} & set(rules) or ("inert" in rules and "engine" not in rules)
+        if item.name not in GROUPS and not hidden:
             lines += _help_lines(item.name, default, rules["help"])
     lines += ["", "IsaacGymEnvs' other top-level keys are accepted; one without effect here says so when it is set."]
     return "\n".join(lines)

@@ -11,6 +11,15 @@ from isaac_appo import __version__
 # name -> (module with `main(argv) -> int`, one line). Modules are imported when called: torch takes seconds.
 COMMANDS: Dict[str, Tuple[str, str]] = {
     "train": ("isaac_appo.commands.train", "train a policy: isaac-appo train task=Ant num_envs=1024"),
+    "play": (
+        "isaac_appo.commands.play",
+        "evaluate, film or watch a policy: isaac-appo play checkpoint=latest video=true",
+    ),
+    "demo": ("isaac_appo.commands.demo", "the Ant that comes with the package walks: isaac-appo demo"),
+    "export": (
+        "isaac_appo.commands.export",
+        "ONNX, TorchScript and contract of a policy: isaac-appo export checkpoint=latest",
+    ),
     "topology": ("isaac_appo.commands.topology", "roles, queues and predicted lag of a design or a run"),
     "bench": ("isaac_appo.commands.bench", "measure this machine, this trainer and rl_games; --help lists its modes"),
     "blueprint": ("isaac_appo.commands.blueprint", "what a run builds: layers, devices, buffers, logging"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from isaac_appo.commands.compose import ComposedConfig, compose
+from isaac_appo.commands.compose import ComposedConfig, before_torch, compose
 
 if TYPE_CHECKING:
     from isaac_appo.evaluation import Evaluation
@@ -28,8 +28,10 @@ def main(argv: List[str]) -> int:
 
         return sweep.main(argv)
     composed = compose(argv, "train")
+    before_torch(composed.config)
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
     from isaac_appo.checkpoint import CheckpointError
+    from isaac_appo.play.video import VideoError
     from isaac_appo.report.run_dir import RunDirError
     from isaac_appo.schedule.pipeline import TrainingDiverged
     from isaac_appo.sim.engine import EngineError
@@ -37,7 +39,7 @@ def main(argv: List[str]) -> int:
 
     try:
         return _test(composed) if composed.config.test else _train(composed)
-    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged) as error:
+    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged, VideoError) as error:
         print(f"isaac-appo train: {error}", file=sys.stderr)
         return 1 if isinstance(error, TrainingDiverged) else 2
 
@@ -46,14 +48,17 @@ def _train(composed: ComposedConfig) -> int:
     from isaac_appo.build import choose_engine
     from isaac_appo.checkpoint import resolve_resume
     from isaac_appo.report.run_dir import RunDir
+    from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import SignalGuard
 
     config = composed.config
     engine = choose_engine(config)
-    run_dir = RunDir.create(config.run_root, config.task.name, config.experiment, config.seed)
+    wandb_options(config)  # a missing package is said before the run directory is touched
+    run_dir = RunDir.create(config.run_root, config.task.label, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was
         loaded = resolve_resume(config.resume, run_dir.checkpoints)
         run_dir.prepare(config.resume)
+        run_dir.write_run_json(engine=engine.name)
     except BaseException:
         run_dir.release()
         raise
@@ -71,6 +76,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
     from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
     from isaac_appo.checkpoint import load_checkpoint
     from isaac_appo.report.reporter import Reporter, Start
+    from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import Watchdog
     from isaac_appo.trainer import Trainer, own_entry
 
@@ -83,7 +89,15 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
     limit = f"lag <= {schedule.max_policy_lag}" if schedule.name == "free" else f"lag {schedule.lag}"
     title = f"{config.task.name}, {config.num_envs} envs, {schedule.name}, {limit}"
     with Reporter(
-        run_dir, total, config.max_iterations, report.console, report.interval, report.tensorboard, title, start
+        run_dir,
+        total,
+        config.max_iterations,
+        report.console,
+        report.interval,
+        report.tensorboard,
+        title,
+        start,
+        wandb=wandb_options(config),
     ) as reporter:
         threads = f"Threads: policy {budgets.policy}, learner {budgets.learner} ({budgets.reason})"
         for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}", threads):
@@ -104,6 +118,7 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
             evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)
             _draw(trainer, run_dir, evaluation)
             _draw_trace(trainer, reporter, run_dir)
+            _keep_best(trainer, reporter, run_dir)
             reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
         finally:
             trainer.close()
@@ -114,7 +129,8 @@ def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional
     settings = trainer.config.eval
     if not settings.enabled:
         return None
-    reporter.message(f"Evaluating: one episode in each of {settings.num_envs} environments")
+    count = trainer.config.num_envs if trainer.shared else settings.num_envs
+    reporter.message(f"Evaluating: one episode in each of {count} environments")
     evaluation = trainer.evaluate()
     run_dir.write_run_json(evaluation=evaluation._asdict())
     return evaluation
@@ -142,6 +158,15 @@ def _draw_trace(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
         reporter.warn(f"report.trace: {error}")
     else:
         reporter.message(f"Timeline: {run_dir.trace_json} (open it in Perfetto), and as a picture beside it")
+
+
+def _keep_best(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
+    from isaac_appo.checkpoint import read_best
+
+    best = read_best(run_dir.checkpoints)
+    path = best[0] if best else trainer.writer.last_path
+    if path is not None:
+        reporter.artifact(path)
 
 
 def _summary(
@@ -204,24 +229,14 @@ def _newest(directory: Path) -> Optional[Path]:
 
 def _test(composed: ComposedConfig) -> int:
     """``test=True checkpoint=PATH``: evaluate a checkpoint and print the result."""
-    from isaac_appo.budgets import available_cores
-    from isaac_appo.build import build_env, choose_engine, model_maker
-    from isaac_appo.checkpoint import CheckpointError, resolve_resume
-    from isaac_appo.evaluation import evaluate
+    from isaac_appo.build import choose_engine
+    from isaac_appo.checkpoint import CheckpointError
+    from isaac_appo.play.session import load_policy, play
 
     config = composed.config
-    threads = config.schedule.policy_threads or available_cores()
     if not config.checkpoint:
         raise CheckpointError("test=True needs a policy to test: add checkpoint=FILE or checkpoint=RUN_DIRECTORY")
-    loaded = resolve_resume(config.checkpoint, Path(config.checkpoint))
-    assert loaded is not None
+    policy = load_policy(config.checkpoint)
     print(f"Engine: {choose_engine(config)}")
-    env = build_env(config, config.eval.num_envs, config.eval.seed, False, threads)
-    model = model_maker(config, env.num_obs, env.num_actions)()
-    model.load_state_dict({k.replace("_orig_mod.", ""): v for k, v in loaded[0]["model"].items()}, strict=True)
-    model.publish_statistics()
-    print(
-        f"{loaded[1]}, update {loaded[0]['epoch']}: {evaluate(model, env, config.eval.seed, config.ppo.clip_actions)}"
-    )
-    env.close()
+    print(f"{policy.path}, update {policy.state['epoch']}: {play(config, policy)}")
     return 0

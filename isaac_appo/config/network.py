@@ -18,23 +18,25 @@ _REFUSED = {
 }
 
 
-def check_network(network: Dict[str, Any]) -> Iterator[Finding]:
-    """Yield what is wrong with a `network:` block; initialisers and activations are rl_games' own to check."""
+def check_network(network: Dict[str, Any], path: str = _PATH, critic: bool = False) -> Iterator[Finding]:
+    """Yield what is wrong with a `network:` block at `path`; initialisers and activations are rl_games' own to check.
+
+    A `critic` needs no action space, and may say that it is a central value network.
+    """
     name = network.get("name", "(missing)")
     if name != "actor_critic":
-        yield Finding(f"{_PATH}.name", name, "must be actor_critic", "Use actor_critic")
+        yield Finding(f"{path}.name", name, "must be actor_critic", "Use actor_critic")
     for key, reason in _REFUSED.items():
-        if network.get(key):
-            yield Finding(f"{_PATH}.{key}", network[key], reason, "Leave it out")
-    yield from _unknown(network, _KEYS + tuple(_REFUSED), _PATH)
-    yield from _check_mlp(network.get("mlp"))
+        if network.get(key) and not (critic and key == "central_value"):
+            yield Finding(f"{path}.{key}", network[key], reason, "Leave it out")
+    yield from _unknown(network, _KEYS + tuple(_REFUSED), path)
+    yield from _check_mlp(network.get("mlp"), f"{path}.mlp")
     space = network.get("space")
-    if not isinstance(space, dict) or "continuous" not in space:
-        yield Finding(f"{_PATH}.space", space, "must have a section continuous", "Copy it from cfg/train/AntPPO.yaml")
+    if not critic and (not isinstance(space, dict) or "continuous" not in space):
+        yield Finding(f"{path}.space", space, "must have a section continuous", "Copy it from cfg/train/AntPPO.yaml")
 
 
-def _check_mlp(mlp: Any) -> Iterator[Finding]:
-    path = f"{_PATH}.mlp"
+def _check_mlp(mlp: Any, path: str) -> Iterator[Finding]:
     if not isinstance(mlp, dict):
         yield Finding(path, mlp, "must be a section with units and activation", "Copy it from cfg/train/AntPPO.yaml")
         return

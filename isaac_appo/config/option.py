@@ -21,6 +21,7 @@ RULES = frozenset(
         "rule",  # the pattern in words
         "refused",  # reason why any value but the default is an error
         "inert",  # reason why any value but the default is a warning
+        "engine",  # the one engine that reads the key: inert with every other
         "required",  # the key must be present
         "silent",  # accepted and not read, without a word
     }

@@ -17,12 +17,12 @@ _SEARCH = "hydra.searchpath"
 COMMAND_LINE = "command line"
 
 
-def origins(loader: ConfigLoader, words: Sequence[str]) -> Dict[str, str]:
+def origins(loader: ConfigLoader, words: Sequence[str], root: str = "config") -> Dict[str, str]:
     """Dotted key -> `FOLDER/FILE.yaml` or `command line`, for what `words` compose. Later files win."""
     parsed = OverridesParser.create().parse_overrides(list(words))
     urls = [str(url) for item in parsed if item.key_or_group == _SEARCH for url in _list(item.value())]
     found: Dict[str, str] = {}
-    for default in loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults:
+    for default in loader.compute_defaults_list(root, list(words), RunMode.RUN).defaults:
         path, package = str(default.config_path), default.package
         if not path.startswith("hydra/"):
             start = tuple(package.split(".")) if package else ()

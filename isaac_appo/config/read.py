@@ -101,7 +101,7 @@ def _read_effect(item: Field[Any], value: Any, path: str, found: Findings) -> No
         return
     if "refused" in rules:
         found.error(path, value, rules["refused"], f"Use {show(default_of(item))} or leave it out")
-    if "inert" in rules:
+    if "inert" in rules and "engine" not in rules:
         found.warnings.append(f"{path} = {show(value)}: no effect, {rules['inert']}.")
 
 
@@ -155,6 +155,8 @@ _SCALARS: Dict[Any, Callable[[Any], Any]] = {bool: _to_bool, int: _to_int, float
 
 def _broken_rule(rules: Mapping[str, Any], value: Any) -> Optional[str]:
     """The rule that `value` breaks, or None when it keeps them all."""
+    if value is None:
+        return None
     if "choices" in rules and value not in rules["choices"]:
         return f"must be one of {', '.join(rules['choices'])}"
     if "pattern" in rules and not re.fullmatch(rules["pattern"], value):

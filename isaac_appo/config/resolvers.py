@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, Dict
 
 from omegaconf import OmegaConf
 
@@ -27,9 +27,15 @@ def resolve_default(default: Any, value: Any) -> Any:
     return default if value == "" else value
 
 
+RESOLVERS: Dict[str, Callable[..., Any]] = {
+    "eq": equal,
+    "contains": contains,
+    "if": choose,
+    "resolve_default": resolve_default,
+}
+
+
 def register_resolvers() -> None:
     """Register the resolvers `eq`, `contains`, `if` and `resolve_default`; calling it twice is harmless."""
-    OmegaConf.register_new_resolver("eq", equal, replace=True)
-    OmegaConf.register_new_resolver("contains", contains, replace=True)
-    OmegaConf.register_new_resolver("if", choose, replace=True)
-    OmegaConf.register_new_resolver("resolve_default", resolve_default, replace=True)
+    for name, function in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, function, replace=True)

@@ -15,8 +15,28 @@ from isaac_appo.config.option import option
 
 _DEVICE = {"pattern": r"auto|cpu|cuda(:\d+)?", "rule": "must be auto, cpu, cuda or cuda:N"}
 _PHYSX = "only Isaac Gym's PhysX reads it"
-_VIDEO = "videos are not recorded yet"
-_WANDB = "Weights & Biases is not supported yet"
+
+
+@dataclass(frozen=True)
+class PhysxConfig:
+    """`task.sim.physx`: Isaac Gym's PhysX, with the numbers that IsaacGymEnvs' tasks give; None = the top-level key."""
+
+    num_threads: Optional[int] = option(None, "CPU threads", ge=0)
+    solver_type: Optional[int] = option(None, "0 PGS, 1 TGS", ge=0, le=1)
+    num_subscenes: Optional[int] = option(None, "subscenes on the CPU", ge=0)
+    use_gpu: bool = option(False, "copy of sim_device", silent=True)
+    num_position_iterations: int = option(4, "position iterations of the solver", ge=1, le=255)
+    num_velocity_iterations: int = option(0, "velocity iterations of the solver", ge=0, le=255)
+    contact_offset: float = option(0.02, "m, distance at which contacts are made", gt=0)
+    rest_offset: float = option(0.0, "m, distance at which shapes rest")
+    bounce_threshold_velocity: float = option(0.2, "m/s, slower contacts do not bounce", ge=0)
+    max_depenetration_velocity: float = option(10.0, "m/s, fastest that overlap is undone", gt=0)
+    default_buffer_size_multiplier: float = option(5.0, "size of the GPU buffers", gt=0)
+    max_gpu_contact_pairs: int = option(8388608, "contact pairs that the GPU holds", ge=1)
+    contact_collection: int = option(0, "0 never, 1 last substep, 2 all substeps", ge=0, le=2)
+    friction_offset_threshold: float = option(0.04, "m, distance at which friction starts", gt=0)
+    friction_correlation_distance: float = option(0.025, "m, contacts this near share friction", gt=0)
+    always_use_articulations: bool = option(False, "articulations for single bodies too")
 
 
 @dataclass(frozen=True)
@@ -27,9 +47,9 @@ class TaskSimConfig:
     substeps: int = option(2, "physics steps per env step", ge=1, le=1000)
     up_axis: str = option("z", "the world's up axis", choices=("z",))
     gravity: List[float] = option([0.0, 0.0, -9.81], "m/s^2", refused="gravity is part of the task's model")
-    use_gpu_pipeline: bool = option(True, "see pipeline", inert=_PHYSX)
-    num_client_threads: int = option(0, "client threads", inert=_PHYSX)
-    physx: Dict[str, Any] = option({}, "PhysX settings", inert=_PHYSX)
+    use_gpu_pipeline: bool = option(True, "see pipeline", engine="isaacgym", inert=_PHYSX)
+    num_client_threads: int = option(0, "client threads of Isaac Gym", ge=0, engine="isaacgym", inert=_PHYSX)
+    physx: PhysxConfig = option(PhysxConfig, "PhysX settings", engine="isaacgym", inert=_PHYSX)
     flex: Dict[str, Any] = option({}, "Flex settings", inert="only Isaac Gym's Flex reads it")
 
 
@@ -46,8 +66,16 @@ class TaskConfig:
     )
     env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
-    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
+    physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
     task: Dict[str, Any] = option({}, "domain randomisation")
+    play: Dict[str, Any] = option({}, "task.env settings that replace the task's own while it is played: noise off")
+    package: str = option("", "the package that brings the task, set by task=PACKAGE:NAME", silent=True)
+    tree: Dict[str, Any] = option({}, "the package's own task section", silent=True)
+
+    @property
+    def label(self) -> str:
+        """Names the task among those of all packages."""
+        return f"{self.package}_{self.name}" if self.package else self.name
 
     @property
     def path(self) -> str:
@@ -62,13 +90,11 @@ class SimConfig:
     name: str = option(
         "auto",
         "engine",
-        choices=("auto", "mujoco"),
-        later={
-            "mujoco_warp": ("engine not built yet", "sim=mujoco runs on any CPU"),
-            "isaacgym": ("engine not built yet", "sim=mujoco runs on any CPU"),
-        },
+        choices=("auto", "mujoco", "mujoco_warp", "isaacgym"),
     )
     threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
+    nconmax: int = option(0, "mujoco_warp: contacts per environment to make room for, 0 = from the model", ge=0)
+    njmax: int = option(0, "mujoco_warp: constraints per environment to make room for, 0 = from the model", ge=0)
 
 
 @dataclass(frozen=True)
@@ -94,6 +120,34 @@ class RewardShaperConfig:
     min_val: float = option(-math.inf, "lower clip", infinite=True)
     max_val: float = option(math.inf, "upper clip", infinite=True)
     log_val: bool = option(False, "take the logarithm")
+
+
+@dataclass(frozen=True)
+class CentralValueConfig:
+    """`train.params.config.central_value_config`: the asymmetric critic, trained on the policy's minibatches."""
+
+    network: Dict[str, Any] = option({}, "rl_games' network block", required=True)
+    learning_rate: float = option(3e-4, "initial learning rate", gt=0, le=1)
+    lr_schedule: str = option(
+        "constant",
+        "linear, or constant: rl_games has no other for it",
+        choices=("constant", "linear"),
+        null="constant",
+        alias={"adaptive": "constant", "fixed": "constant", "identity": "constant", "None": "constant"},
+    )
+    normalize_input: bool = option(True, "running mean and std of states")
+    clip_value: bool = option(True, "clip the value loss")
+    e_clip: float = option(0.2, "clip of the value", gt=0)
+    truncate_grads: bool = option(False, "clip the gradient's norm to grad_norm")
+    grad_norm: float = option(1.0, "that norm", gt=0)
+    weight_decay: float = option(0.0, "Adam's L2 penalty", ge=0)
+    minibatch_size: int = option(0, "the policy's are used", silent=True)
+    minibatch_size_per_env: int = option(0, "the policy's are used", silent=True)
+    mini_epochs: int = option(0, "the policy's are used", silent=True)
+    schedule_type: str = option("legacy", "nothing adapts", silent=True)
+    kl_threshold: float = option(0.008, "nothing adapts", silent=True)
+    freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
+    mixed_precision: bool = option(False, "float16 on CUDA", inert="float32 is used")
 
 
 @dataclass(frozen=True)
@@ -161,13 +215,13 @@ class PPOConfig:
     zero_rnn_on_done: bool = option(True, "recurrent policies", inert="the network is not recurrent")
     epochs_between_resets: int = option(0, "forced resets", inert="environments are never reset from outside")
     train_dir: str = option("", "run folder", inert="the folder is set by run_root", alias={"runs": ""})
-    use_experimental_cv: bool = option(True, "central value", inert="there is no central value")
+    use_experimental_cv: bool = option(True, "train the policy's own value head beside an asymmetric critic")
     freeze_critic: bool = option(False, "freeze the critic", refused="not supported")
     pbt_idx: Optional[int] = option(None, "population training", inert="there is no population")
     player: Dict[str, Any] = option({}, "rl_games' player", inert="it concerns rl_games' own player")
     env_config: Dict[str, Any] = option({}, "environment arguments", inert="the task's settings are task.env")
     features: Dict[str, Any] = option({}, "rl_games' features", refused="not supported")
-    central_value_config: Optional[Dict[str, Any]] = option(None, "asymmetric critic", refused="not supported")
+    central_value_config: Any = option(None, "asymmetric critic: a CentralValueConfig, None = none")
     self_play_config: Optional[Dict[str, Any]] = option(None, "self-play", refused="not supported")
     use_action_masks: bool = option(False, "masked actions", refused="not supported")
     population_based_training: bool = option(False, "population training", refused="not supported")
@@ -253,6 +307,11 @@ class EnvConfig:
     """`env`: what the trainer does to every task."""
 
     stagger_resets: bool = option(True, "spread the ages of the first episodes")
+    autoreset: str = option(
+        "auto",
+        "when a task of another package resets what is done; auto = by its class",
+        choices=("auto", "next_step", "next_step_pre", "same_step", "manual"),
+    )
     max_nan_fraction: float = option(0.01, "share of environments that may break in one update", ge=0, le=1)
 
 
@@ -270,9 +329,10 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """`eval`: one full deterministic episode per environment at the end."""
+    """`eval`: one full deterministic episode per environment, at the end and during training."""
 
     enabled: bool = option(True, "evaluate at the end of training")
+    every: int = option(0, "updates between evaluations beside training, which then choose the best; 0 = none", ge=0)
     num_envs: int = option(128, "episodes", ge=1)
     seed: int = option(1234567, "seed of the evaluation", ge=0)
 
@@ -291,7 +351,7 @@ class RunConfig:
     max_iterations: int = option(0, "updates; '' = the train YAML's max_epochs", ge=1, alias={"": 0})
     sim_device: str = option("auto", "device of the physics", **_DEVICE)
     rl_device: str = option("auto", "device of the policy and the learner", **_DEVICE)
-    headless: bool = option(True, "no viewer", inert="there is no viewer yet")
+    headless: bool = option(True, "no viewer", engine="isaacgym", inert="there is no viewer yet")
     test: bool = option(False, "play a checkpoint instead of training")
     checkpoint: str = option("", "start from these weights", null="")
     resume: str = option("auto", "auto | never | a run folder or checkpoint to continue", pattern=".+", rule="is empty")
@@ -305,27 +365,37 @@ class RunConfig:
     loss: LossConfig = option(LossConfig, "which policy the clip is anchored at")
     env: EnvConfig = option(EnvConfig, "what the trainer does to every task")
     report: ReportConfig = option(ReportConfig, "what a run shows and stores")
-    eval: EvalConfig = option(EvalConfig, "evaluation at the end")
+    eval: EvalConfig = option(EvalConfig, "evaluation")
 
-    physics_engine: str = option("physx", "see sim", inert="the engine is chosen by sim")
-    pipeline: str = option("gpu", "see sim_device", inert="tensors stay on the device they are made on")
-    graphics_device_id: int = option(0, "viewer", inert="there is no viewer yet")
-    num_threads: int = option(4, "PhysX threads", inert=f"{_PHYSX}; the embedded engine has sim.threads")
-    solver_type: int = option(1, "PhysX solver", inert=_PHYSX)
-    num_subscenes: int = option(4, "PhysX subscenes", inert=_PHYSX)
+    physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
+    pipeline: str = option(
+        "gpu",
+        "gpu: Isaac Gym's tensors are where PhysX is; cpu: on the CPU",
+        choices=("gpu", "cpu"),
+        engine="isaacgym",
+        inert="tensors stay on the device they are made on",
+    )
+    graphics_device_id: int = option(0, "viewer", ge=-1, engine="isaacgym", inert="there is no viewer yet")
+    num_threads: int = option(
+        4, "PhysX threads", ge=0, engine="isaacgym", inert=f"{_PHYSX}; the embedded engine has sim.threads"
+    )
+    solver_type: int = option(1, "PhysX solver", ge=0, le=1, engine="isaacgym", inert=_PHYSX)
+    num_subscenes: int = option(4, "PhysX subscenes", ge=0, engine="isaacgym", inert=_PHYSX)
     force_render: bool = option(True, "viewer", inert="there is no viewer yet")
     sigma: str = option("", "player's noise", inert="evaluation is deterministic")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
-    capture_video: bool = option(False, "record videos", refused="not supported yet")
-    capture_video_freq: int = option(1464, "steps between videos", inert=_VIDEO)
-    capture_video_len: int = option(100, "steps per video", inert=_VIDEO)
-    wandb_activate: bool = option(False, "log to Weights & Biases", refused="not supported yet")
-    wandb_group: str = option("", "group", inert=_WANDB)
-    wandb_name: str = option("", "name", null="", silent=True)
-    wandb_entity: str = option("", "entity", inert=_WANDB)
-    wandb_project: str = option("isaac_appo", "project", inert=_WANDB)
-    wandb_tags: List[str] = option([], "tags", inert=_WANDB)
-    wandb_logcode_dir: str = option("", "code folder", inert=_WANDB)
+    capture_video: bool = option(False, "film the policy now and then, beside training, into videos/ of the run")
+    capture_video_freq: int = option(1464, "env steps (of one environment) between films", ge=1)
+    capture_video_len: int = option(100, "env steps in a film", ge=1)
+    wandb: str = option("disabled", "log to Weights & Biases", choices=("online", "offline", "disabled"))
+    wandb_activate: bool = option(False, "IsaacGymEnvs' way to say wandb=online")
+    wandb_group: str = option("", "group of runs", null="")
+    wandb_name: str = option("", "the run's name, '' = TASK-EXPERIMENT-sSEED", null="")
+    wandb_entity: str = option("", "user or team, '' = your default", null="")
+    wandb_project: str = option("isaac_appo", "project", pattern=".+", rule="is empty")
+    wandb_tags: List[str] = option([], "tags")
+    wandb_logcode_dir: str = option("", "store the code of this folder", null="")
+    wandb_artifacts: bool = option(False, "store the best checkpoint and videos")
 
     @property
     def ppo(self) -> PPOConfig:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, Callable, Iterator, List, NamedTuple, Tuple
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from isaac_appo.config.errors import ConfigError, Finding
+from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.network import check_network
-from isaac_appo.config.read import Findings, MismatchError, convert, read_section
-from isaac_appo.config.schema import RunConfig
+from isaac_appo.config.option import rules_of
+from isaac_appo.config.read import Findings, MismatchError, convert, default_of, read_section
+from isaac_appo.config.schema import CentralValueConfig, RunConfig
 from isaac_appo.config.suggest import nearest_path, schema_paths
 
 _PPO = "train.params.config"
@@ -47,7 +48,8 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
     """
     paths = schema_paths(RunConfig)
     found = Findings(lambda path: nearest_path(path, paths))
-    config = read_section(RunConfig, _plain(cfg), "", found)
+    config = read_section(RunConfig, _own_part(_plain(cfg)), "", found)
+    config = _read_critic(config, found)
     for check in _ERRORS:
         if not found.bad.intersection(check.paths):
             found.errors.extend(check.run(config))
@@ -55,6 +57,10 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
         raise ConfigError(_without_echoes(cfg, found.errors))
     for check in _WARNINGS:
         found.warnings.extend(check.run(config))
+    if config.task.package:  # the package reads these
+        found.warnings = [
+            text for text in found.warnings if text.partition(" ")[0] not in (*_PASSED_ON, "force_render")
+        ]
     return _resolve(config), found.warnings
 
 
@@ -67,6 +73,31 @@ def _plain(cfg: DictConfig) -> Any:
         reason = str(error).splitlines()[0]
         fix = "Give it a value or correct the reference"
         raise ConfigError([Finding(path, "(unresolved)", reason, fix)]) from error
+
+
+_PASSED_ON = ("physics_engine", "pipeline", "graphics_device_id", "num_threads", "solver_type", "num_subscenes")
+
+
+def _own_part(plain: Dict[str, Any]) -> Dict[str, Any]:
+    """`plain` with the task section of another package, which only that package can check, set apart."""
+    task = plain.get("task")
+    if not isinstance(task, dict) or not task.get("package"):
+        return plain
+    tree = {key: value for key, value in task.items() if key != "package"}
+    own = {"name": task.get("name"), "package": task["package"], "env": tree.get("env", {}), "tree": tree}
+    return {**plain, "task": own}
+
+
+def _read_critic(config: RunConfig, found: Findings) -> RunConfig:
+    """The asymmetric critic's section, typed."""
+    path, node = f"{_PPO}.central_value_config", config.ppo.central_value_config
+    if node is None:
+        return config
+    critic = read_section(CentralValueConfig, node, path, found)
+    if critic.network:
+        found.errors.extend(check_network(critic.network, f"{path}.network", critic=True))
+    params = replace(config.train.params, config=replace(config.ppo, central_value_config=critic))
+    return replace(config, train=replace(config.train, params=params))
 
 
 def _without_echoes(cfg: DictConfig, errors: List[Finding]) -> List[Finding]:
@@ -97,6 +128,7 @@ def _resolve(config: RunConfig) -> RunConfig:
         max_iterations=_iterations(config, num_envs),
         experiment=next((name for name in names if name not in ("", config.task.name)), ""),
         checkpoint=config.checkpoint or (params.load_path if params.load_checkpoint else ""),
+        wandb="online" if config.wandb_activate and config.wandb == "disabled" else config.wandb,
         schedule=schedule if schedule.executor != "auto" else replace(schedule, executor=executor),
         train=replace(config.train, params=replace(params, config=resolved)),
     )
@@ -173,6 +205,24 @@ def _workers(config: RunConfig) -> Iterator[Finding]:
         yield Finding("schedule.num_workers", workers, rule, f"Use {num_envs}")
 
 
+@_check(_ERRORS, "task", "schedule.num_workers", "sim.name", "eval", "capture_video")
+def _one_simulation(config: RunConfig) -> Iterator[Finding]:
+    """What a simulator that a process can have only once leaves no room for."""
+    owner = config.task.package or ("Isaac Gym" if config.sim.name == "isaacgym" else "")
+    if not owner:
+        return
+    rule = f"{owner} makes one simulation per process, and training has it"
+    if config.schedule.num_workers > 1:
+        yield Finding("schedule.num_workers", config.schedule.num_workers, f"must be 1: {rule}", "Use 1")
+    if config.eval.every:
+        yield Finding("eval.every", config.eval.every, f"must be 0: {rule}", "Use 0; it is evaluated at the end")
+    if config.capture_video:
+        yield Finding("capture_video", True, f"must be False: {rule}", "Use False")
+    if config.task.package and config.sim.name != "auto":
+        has = f"has no effect on a task of {owner}, which brings its own simulator"
+        yield Finding("sim", config.sim.name, has, "Leave it out")
+
+
 @_check(_ERRORS, "advantage.rho_bar", "advantage.c_bar")
 def _caps(config: RunConfig) -> Iterator[Finding]:
     rho_bar, c_bar = config.advantage.rho_bar, config.advantage.c_bar
@@ -208,9 +258,33 @@ def _randomize(config: RunConfig) -> Iterator[Finding]:
         yield Finding("task.task.randomize", True, "domain randomisation is not supported yet", "Use False")
 
 
+@_check(_ERRORS, "sim.name", "physics_engine", "task.physics_engine", "pipeline")
+def _isaacgym(config: RunConfig) -> Iterator[Finding]:
+    if config.sim.name != "isaacgym":
+        return
+    for path in ("physics_engine", "task.physics_engine"):
+        if _at(config, path) != "physx":
+            rule = "Isaac Gym's tensors, which sim=isaacgym is made of, work with PhysX only"
+            yield Finding(path, _at(config, path), rule, "Use physx")
+    if not config.task.sim.use_gpu_pipeline and config.pipeline == "gpu":
+        yield Finding("task.sim.use_gpu_pipeline", False, "contradicts pipeline = gpu", "Use pipeline=cpu")
+
+
 @_check(_ERRORS, "train.params.network")
 def _network(config: RunConfig) -> Iterator[Finding]:
     yield from check_network(config.train.params.network)
+
+
+@_check(_WARNINGS)
+def _other_engines(config: RunConfig) -> Iterator[str]:
+    for section, prefix in ((config, ""), (config.task, "task."), (config.task.sim, "task.sim.")):
+        for item in fields(section):
+            rules, value, default = rules_of(item), getattr(section, item.name), default_of(item)
+            if rules.get("engine", config.sim.name) == config.sim.name or value == default:
+                continue
+            if is_dataclass(value):
+                value = {k: v for k, v in vars(value).items() if v != getattr(default, k)}
+            yield f"{prefix}{item.name} = {show(value)}: no effect, {rules['inert']}."
 
 
 @_check(_WARNINGS)
@@ -242,6 +316,18 @@ def _devices(config: RunConfig) -> Iterator[str]:
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
 
 
+@_check(_WARNINGS)
+def _wandb(config: RunConfig) -> Iterator[str]:
+    """A group is passed over: a sweep gives its runs one, whether they log to W&B or not."""
+    if config.wandb != "disabled" or config.wandb_activate:
+        return
+    for name in ("name", "entity", "project", "tags", "logcode_dir", "artifacts"):
+        key = f"wandb_{name}"
+        if getattr(config, key) != getattr(RunConfig(), key):
+            yield f"{key} = {getattr(config, key)}: no effect, wandb is disabled."
+
+
+_TRAINING_ENVS = "Isaac Gym makes one simulation per process, so the training environments are evaluated"
 _FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")
 
 
@@ -254,7 +340,15 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
-        (not config.eval.enabled, "eval", ("num_envs", "seed"), "eval.enabled is False"),
+        (not (config.eval.enabled or config.eval.every), "eval", ("num_envs",), "eval.enabled is False"),
+        (not config.capture_video, "", ("capture_video_freq", "capture_video_len"), "capture_video is False"),
+        (config.sim.name == "mujoco", "sim", ("nconmax", "njmax"), "the model's <size memory> is the limit"),
+        (config.sim.name == "mujoco_warp", "sim", ("threads",), "sim=mujoco_warp has none"),
+        (config.sim.name == "isaacgym", "sim", ("threads",), "PhysX has num_threads"),
+        (config.sim.name == "isaacgym" and not config.test, "eval", ("num_envs", "seed"), _TRAINING_ENVS),
+        (bool(config.task.package), "eval", ("num_envs", "seed"), "the training environments are played in"),
+        (not config.task.package, "env", ("autoreset",), "our own tasks are next_step"),
+        (ppo.central_value_config is None, _PPO, ("use_experimental_cv",), "there is no central_value_config"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),
         (ppo.lr_schedule != "adaptive", _PPO, ("kl_threshold", "schedule_type"), "lr_schedule is not adaptive"),
@@ -264,7 +358,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
     )
     for off, section, names, reason in switched_off:
         for name in names:
-            path = f"{section}.{name}"
+            path = f"{section}.{name}".lstrip(".")
             if off and _at(config, path) != _at(fresh, path):
                 yield f"{path} = {_at(config, path)}: no effect, {reason}."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ class TaskEnv(VecEnv):
         self.num_envs = engine.num_envs
         self.device = engine.device
         self.host_synchronous = engine.host_synchronous
+        self.exclusive = engine.exclusive
         self.max_episode_length = task.episode_length
         clip_obs, clip_actions = task.cfg["clipObservations"], task.cfg["clipActions"]
         self.spaces = {
@@ -142,6 +143,9 @@ def make_env(
     stagger: bool = False,
     log_dir: str = "",
     engine: str = "mujoco",
+    nconmax: int = 0,
+    njmax: int = 0,
+    engine_options: Optional[Mapping[str, Any]] = None,
 ) -> TaskEnv:
     """A task by name on an engine by name, ready for `reset()`.
 
@@ -150,13 +154,26 @@ def make_env(
         env_cfg: the user's `task.env` settings; what is missing takes the task's default.
         sim_dt: s, time of one env step. substeps: physics steps in it.
         seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
-        engine: a key of `isaac_appo.sim.registry.ENGINES`.
+        engine: a key of `isaac_appo.sim.registry.ENGINES`. engine_options: what that engine alone understands.
+        nconmax, njmax: see `EngineSpec`.
 
     Errors: TaskError for an unknown task or setting, EngineError for what the engine refuses.
     """
     resolve_env_cfg(task_name, env_cfg)  # a wrong setting should be told before a simulation is built
     cls = task_class(task_name)
-    spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir)
+    spec = EngineSpec(
+        cls.model_file,
+        num_envs,
+        device,
+        sim_dt,
+        substeps,
+        cls.sites,
+        threads,
+        log_dir,
+        nconmax,
+        njmax,
+        engine_options or {},
+    )
     built = engine_class(engine)(spec)
     task = make_task(task_name, env_cfg, built, seed)
     return TaskEnv(task, built, seed, stagger)

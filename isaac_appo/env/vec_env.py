@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Dict, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -32,12 +32,21 @@ class VecEnv(abc.ABC):
             next_step: the observation that comes with done is the true last one. The next `step` ignores that env's
             action, resets it and returns its first observation with reward 0 and no done: a dead row.
             next_step_pre: as next_step, but that action already acts in the new episode.
-            same_step: the observation that comes with done is the first of the next episode.
-            manual: the caller resets.
+            same_step: the observation that comes with done is the first of the next episode; the last one is in
+            `final_obs` if the env offers it.
+            manual: the caller resets; an adapter does, and makes it same_step with `final_obs`.
         host_synchronous: whether `step` itself makes the host wait.
         max_episode_length: steps, dead row included, after which an episode is truncated.
         invalid: [N] bool, rows of the last `step` whose physics or values broke. Such a row is terminated with reward 0
             and a zero observation.
+        states: [N, S] float32, what an asymmetric critic sees beside the observation of the last call, or None.
+        final_obs, final_states: [N, O] and [N, S] float32, rewritten by `step`: in rows that are done, the true last
+            observation and state of the episode. None where the env does not keep them.
+        unstarted: [N] bool, rows that were done when `reset()` returned, so that their episodes start with the next
+            step; or None if there never are any.
+        exclusive: whether a process can hold only one of them, so that evaluation has to use the training one.
+        resumable: whether `state_dict` holds all that the future depends on. Where it does not, a resumed run starts
+            new episodes.
     """
 
     num_envs: int
@@ -47,6 +56,12 @@ class VecEnv(abc.ABC):
     host_synchronous: bool
     max_episode_length: int
     invalid: Tensor
+    states: Optional[Tensor] = None
+    final_obs: Optional[Tensor] = None
+    final_states: Optional[Tensor] = None
+    unstarted: Optional[Tensor] = None
+    resumable: bool = True
+    exclusive: bool = False
 
     @property
     def num_obs(self) -> int:
@@ -57,6 +72,11 @@ class VecEnv(abc.ABC):
     def num_actions(self) -> int:
         """M, values in one action."""
         return self.spaces["action"].shape[0]
+
+    @property
+    def num_states(self) -> int:
+        """S, values in one state of the asymmetric critic; 0 if there is none."""
+        return self.spaces["states"].shape[0] if "states" in self.spaces else 0
 
     @abc.abstractmethod
     def reset(self) -> Tensor:
@@ -77,6 +97,20 @@ class VecEnv(abc.ABC):
     @abc.abstractmethod
     def load_state_dict(self, state: Dict[str, Tensor]) -> None:
         """Go on exactly as the env that was saved."""
+
+    def describe(self) -> str:
+        """One line on how episodes end here, for the start of a run; empty for our own tasks."""
+        return ""
+
+    def set_train_info(self, env_steps: int) -> None:  # noqa: B027 - most envs do not care
+        """Told after each update how many env steps have been trained on: what curricula go by."""
+
+    def get_env_state(self) -> Any:
+        """rl_games' `env_state` of a checkpoint: curricula and the like, as tensors and plain containers, or None."""
+        return None
+
+    def set_env_state(self, state: Any) -> None:  # noqa: B027 - most envs have none
+        """Take over the `env_state` of a checkpoint."""
 
     def check(self) -> None:  # noqa: B027 - most envs have nothing to check
         """Raise if the simulation lost something since the last call; once per update."""

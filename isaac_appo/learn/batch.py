@@ -6,7 +6,7 @@ of mask 0 (see :func:`isaac_appo.config.minibatch.fit_minibatch`).
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -21,10 +21,19 @@ class Batch:
     Args:
         horizon, num_envs, num_obs, num_actions: T, N, O, A.
         size, count: rows of a minibatch, and minibatches.
+        num_states: S, 0 where the critic is not asymmetric.
     """
 
     def __init__(
-        self, horizon: int, num_envs: int, num_obs: int, num_actions: int, size: int, count: int, device: torch.device
+        self,
+        horizon: int,
+        num_envs: int,
+        num_obs: int,
+        num_actions: int,
+        size: int,
+        count: int,
+        device: torch.device,
+        num_states: int = 0,
     ) -> None:
         self.horizon, self.num_envs, self.size, self.count = horizon, num_envs, size, count
         self.rows = horizon * num_envs
@@ -41,6 +50,8 @@ class Batch:
         for sigma in (self.behaviour_sigma, self.prox_sigma, self.rolling_sigma):
             sigma.fill_(1.0)  # padding rows must stay finite: they are masked, not skipped
         self.boot_obs = torch.zeros(num_envs, num_obs, device=device)
+        self.states: Optional[Tensor] = flat(num_states) if num_states else None
+        self.boot_states = torch.zeros(num_envs, num_states, device=device)
 
     def env_major(self, flat: Tensor) -> Tensor:
         """The slab's rows of a flat tensor as ``[N, T, ...]``."""
@@ -70,6 +81,9 @@ class Batch:
         for flat, rows in pairs:
             self.time_major(flat)[:, envs].copy_(rows)
         self.boot_obs[envs].copy_(slab.obs_TNO[self.horizon])
+        if self.states is not None and slab.states_TNS is not None:
+            self.time_major(self.states)[:, envs].copy_(slab.states_TNS[: self.horizon])
+            self.boot_states[envs].copy_(slab.states_TNS[self.horizon])
 
     def minibatches(self, behaviour_anchor: bool) -> List[Minibatch]:
         """Views of the ``count`` minibatches; ``behaviour_anchor`` anchors the clip at the behaviour policy."""
@@ -77,6 +91,7 @@ class Batch:
         fields = [self.obs, self.actions, anchor, self.weight, self.advantages, self.returns, self.values, self.mask]
         fields += [self.rolling_mu, self.rolling_sigma, self.prox_mu, self.prox_sigma]
         fields += [self.behaviour_mu, self.behaviour_sigma]
+        fields += [self.states] if self.states is not None else []
         return [Minibatch(*(f[i * self.size : (i + 1) * self.size] for f in fields)) for i in range(self.count)]
 
     def shuffle(self, seed: int) -> None:
@@ -84,5 +99,5 @@ class Batch:
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self.mask), generator=generator).to(self.mask.device)
         for name, tensor in vars(self).items():
-            if isinstance(tensor, Tensor) and name != "boot_obs":
+            if isinstance(tensor, Tensor) and not name.startswith("boot_"):
                 tensor.copy_(tensor.index_select(0, order))

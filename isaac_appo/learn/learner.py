@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from isaac_appo.learn.batch import Batch
+from isaac_appo.learn.critic import CriticSettings, CriticTrainer
 from isaac_appo.learn.learning_rate import LearningRate, LearningRateSettings
 from isaac_appo.learn.loss import LossSettings, Minibatch, gaussian_kl, masked_mean, ppo_loss
 from isaac_appo.learn.optimizer import FlatAdam
@@ -48,6 +49,7 @@ class LearnerSettings(NamedTuple):
     weight_decay: float
     shuffle: bool
     seed: int
+    critic: Optional[CriticSettings] = None
 
 
 class Learner:
@@ -71,15 +73,23 @@ class Learner:
         device = first.obs_TNO.device
         num_envs = sum(ring[0].num_envs for ring in slabs)
         num_obs, num_actions = first.obs_TNO.shape[-1], first.actions_TNA.shape[-1]
-        self.batch = Batch(first.horizon, num_envs, num_obs, num_actions, s.minibatch_size, s.minibatches, device)
+        num_states = 0 if first.states_TNS is None else first.states_TNS.shape[-1]
+        sizes = (num_obs, num_actions, s.minibatch_size, s.minibatches)
+        self.batch = Batch(first.horizon, num_envs, *sizes, device, num_states)
         self.learning_rate = LearningRate(s.learning_rate, device)
-        parameters = list(model.parameters())
+        parameters = list(model.a2c_network.parameters())
+        split = sum(parameter.numel() for parameter in parameters)
         self.optimizer = FlatAdam(
-            policy.parameters, parameters, self.learning_rate.value, s.weight_decay, s.max_grad_norm
+            policy.parameters[:split], parameters, self.learning_rate.value, s.weight_decay, s.max_grad_norm
         )
+        self.critic: Optional[CriticTrainer] = None
+        if model.central_value is not None and s.critic is not None:
+            self.critic = CriticTrainer(model.central_value, policy.parameters[split:], s.critic)
         self._minibatches: List[Minibatch] = self.batch.minibatches(s.behaviour_anchor)
         self._values_TN = torch.zeros(first.horizon + 1, num_envs, device=device)
         self._w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
+        keeps_final = first.final_TNX is not None
+        self._final: Optional[Tensor] = torch.zeros_like(self._w_TN) if keeps_final else None
         self._targets = self._bind_targets()
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
@@ -98,7 +108,8 @@ class Learner:
             outputs = (self._vs_TN[:, envs], self._advantages_TN[:, envs])
             values, w = self._values_TN[:, envs], self._w_TN[:, envs]
             settings = (s.targets, s.shaper, s.bootstrap_truncated)
-            launches.append([TargetLaunch(slab, values, w, outputs, *settings) for slab in ring])
+            final = None if self._final is None else self._final[:, envs]
+            launches.append([TargetLaunch(slab, values, w, outputs, *settings, final) for slab in ring])
         return launches
 
     def slabs_of(self, index: int) -> List[Slab]:
@@ -129,6 +140,9 @@ class Learner:
         normalizer = self.model.running_mean_std
         normalizer.normalize(self.batch.obs, self.batch.obs)
         normalizer.normalize(self.batch.boot_obs, self.batch.boot_obs)
+        if self.critic is not None and self.batch.states is not None:
+            self.critic.loss.zero_()
+            self.critic.critic.running_mean_std.normalize(self.batch.states, self.batch.states)
 
     @torch.no_grad()
     def proximal(self, index: int) -> None:
@@ -155,18 +169,35 @@ class Learner:
             b.weight.fill_(1.0)
         b.rolling_mu.copy_(b.prox_mu)
         b.rolling_sigma.copy_(b.prox_sigma)
+        self._evaluate_final(index)
+
+    def _evaluate_final(self, index: int) -> None:
+        """Values of the last observations that ``same_step`` envs keep. At lag 0 these weights are the behaviour's."""
+        first, model = 0, self.model
+        for slab in self.slabs_of(index):
+            envs = slice(first, first + slab.num_envs)
+            first = envs.stop
+            if slab.final_TNX is None or self._final is None:
+                return
+            for x, values in zip(slab.final_TNX, self._final[:, envs]):
+                if model.central_value is None:
+                    normalized = model.running_mean_std.normalize(x, torch.empty_like(x))
+                    model.value_mean_std.denormalize(model(normalized).value, values)
+                else:
+                    critic = model.central_value
+                    critic.value_mean_std.denormalize(critic(critic.normalized(x)), values)
 
     def _proximal_forward(self) -> None:
-        b, denormalize = self.batch, self.model.value_mean_std.denormalize
+        b, denormalize, critic = self.batch, self.model.value_normalizer.denormalize, self.model.central_value
         for i in range(b.count):  # in minibatches: the activations of a whole slab would not fit the cache
             part = slice(i * b.size, (i + 1) * b.size)
             output = self.model(b.obs[part])
             b.prox_mu[part] = output.mu
             b.prox_sigma[part] = output.log_std.exp()
             b.prox_neglogp[part] = neglogp(b.actions[part], output.mu, output.log_std)
-            denormalize(output.value, b.values[part])
+            denormalize(critic(b.states[part]) if critic and b.states is not None else output.value, b.values[part])
         self._values_TN[:-1].copy_(b.time_major(b.values))
-        denormalize(self.model(b.boot_obs).value, self._values_TN[-1])
+        self.model.denormalized_value(self.model(b.boot_obs), b.boot_states, self._values_TN[-1])
 
     @torch.no_grad()
     def targets(self, index: int) -> None:
@@ -180,7 +211,7 @@ class Learner:
         b.time_major(b.values).copy_(self._values_TN[:-1])
         b.time_major(b.advantages).copy_(self._advantages_TN)
         self._explained_variance.copy_(self._explained(b.values, b.returns, b.mask))
-        normalizer = self.model.value_mean_std
+        normalizer = self.model.value_normalizer
         for values in (b.values, b.returns):
             normalizer.update(values.unsqueeze(-1), b.mask)
         normalizer.publish()
@@ -213,6 +244,8 @@ class Learner:
         if self.settings.shuffle and index == 0:
             self.batch.shuffle((self.settings.seed * 1_000_003 + update) * 1_009 + epoch)
         batch = self._minibatches[index]
+        if self.critic is not None:
+            self.critic.minibatch(batch)
         self.optimizer.zero_grad()
         output = self.model(batch.obs_MO)
         terms = ppo_loss(output, batch, self.settings.loss)
@@ -245,6 +278,8 @@ class Learner:
             return
         self._update_observation_statistics(index)
         self.learning_rate.after_update(index + 1)
+        if self.critic is not None:
+            self.critic.learning_rate.after_update(index + 1)
         self._complete(self.version + 1)
 
     def _complete(self, version: int) -> None:
@@ -255,7 +290,10 @@ class Learner:
     def _update_observation_statistics(self, index: int) -> None:
         for slab in self.slabs_of(index):
             obs = slab.obs_TNO[: slab.horizon].flatten(0, 1)
-            self.model.running_mean_std.update(obs, (slab.status_TN == LIVE).flatten().float())
+            live = (slab.status_TN == LIVE).flatten().float()
+            self.model.running_mean_std.update(obs, live)
+            if self.model.central_value is not None and slab.states_TNS is not None:
+                self.model.central_value.running_mean_std.update(slab.states_TNS[: slab.horizon].flatten(0, 1), live)
 
     def metrics(self) -> Dict[str, float]:
         """Host numbers of the update just finished: the one place where the learner waits for its device."""
@@ -263,20 +301,24 @@ class Learner:
         scalars = [self.learning_rate.value, self.optimizer.skipped, self._explained_variance]
         sigma = self.batch.rolling_sigma[: self.batch.rows].mean()
         clipped = (self.batch.actions[: self.batch.rows].abs() > 1.0).float().mean()
-        packed = torch.cat([self._sums / steps, self._last_epoch_kl, torch.stack([*scalars, sigma, clipped])]).tolist()
+        critic = {} if self.critic is None else self.critic.metrics(steps)
+        scalars += [sigma, clipped, *critic.values()]
+        packed = torch.cat([self._sums / steps, self._last_epoch_kl, torch.stack(scalars)]).tolist()
         names = [*METRIC_NAMES, "kl/prox", "kl/behaviour", "info/last_lr", "loss/skipped_steps"]
-        names += ["loss/explained_variance", "policy/std", "policy/action_clip_fraction"]
+        names += ["loss/explained_variance", "policy/std", "policy/action_clip_fraction", *critic]
         return dict(zip(names, packed))
 
     def state_dict(self) -> Dict[str, Any]:
         """Weights and statistics under rl_games' keys, optimizer state per parameter, and the learning rate."""
-        model = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         rate, optimizer = float(self.learning_rate.value), self.optimizer.state_dict()
-        return {"model": model, "optimizer": optimizer, "learning_rate": rate, "version": self.version}
+        own = {"model": self.model.own_state_dict(), "optimizer": optimizer, "learning_rate": rate}
+        return {**own, "version": self.version, **({} if self.critic is None else self.critic.state_dict())}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore in place; missing or unexpected keys are errors."""
-        self.model.load_state_dict(state["model"], strict=True)
+        self.model.load_saved(state["model"], state.get("assymetric_vf_nets"))
         self._complete(int(state["version"]))
         self.optimizer.load_state_dict(state["optimizer"])
         self.learning_rate.value.fill_(state["learning_rate"])
+        if self.critic is not None:
+            self.critic.load_state_dict(state)

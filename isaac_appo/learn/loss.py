@@ -8,7 +8,7 @@ make the two the same.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -56,6 +56,8 @@ class Minibatch(NamedTuple):
     prox_sigma_MA: Tensor
     behaviour_mu_MA: Tensor
     behaviour_sigma_MA: Tensor
+    states_MS: Optional[Tensor] = None
+    """Normalised states, where the critic is asymmetric."""
 
 
 class LossTerms(NamedTuple):

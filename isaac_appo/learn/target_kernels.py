@@ -40,6 +40,7 @@ def targets_kernel(
     high: float,
     rewards: wp.array2d(dtype=wp.float32),
     values: wp.array2d(dtype=wp.float32),
+    final: wp.array2d(dtype=wp.float32),
     terminated: wp.array2d(dtype=wp.bool),
     truncated: wp.array2d(dtype=wp.bool),
     status: wp.array2d(dtype=wp.uint8),
@@ -60,6 +61,7 @@ def targets_kernel(
         after = next_value
         if truncated[t, env]:
             trace = 0.0
+            after = final[t, env]
             if not bootstrap_truncated:
                 after = 0.0
             boot = after
@@ -90,6 +92,8 @@ class TargetLaunch:
         w_TN: ``pi_prox / mu``, read where ``settings.use_vtrace``; GAE takes every weight as 1.
         outputs: ``(vs_TN, advantages_TN)``.
         bootstrap_truncated: ``False`` is rl_games' ``value_bootstrap: False``, a time-out taken as terminal.
+        final_values_TN: values of the true last observations, read at truncations of a ``same_step`` slab. Without
+            them such a slab takes ``values_TN[t]``, as rl_games does; any other slab has them in ``values_TN[t + 1]``.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class TargetLaunch:
         settings: TargetSettings,
         shaper: RewardShaper = RewardShaper(),  # noqa: B008 (immutable)
         bootstrap_truncated: bool = True,
+        final_values_TN: Optional[Tensor] = None,
     ) -> None:
         s = settings
         rho_bar, c_bar = (s.rho_bar, s.c_bar) if s.use_vtrace else (1.0, 1.0)
@@ -112,7 +117,9 @@ class TargetLaunch:
             self._shaped_TN, shaper = torch.zeros_like(slab.rewards_TN), shaper._replace(scale=1.0, shift=0.0)
         low, high = max(shaper.low, -_LARGEST), min(shaper.high, _LARGEST)
         scalars = [s.gamma, s.lam, rho_bar, c_bar, bootstrap_truncated, shaper.scale, shaper.shift, low, high]
-        tensors = (self._shaped_TN, values_TN, slab.terminated_TN, slab.truncated_TN, slab.status_TN, w_TN)
+        final = values_TN[1:] if slab.autoreset != "same_step" else final_values_TN
+        final = values_TN[:-1] if final is None else final
+        tensors = (self._shaped_TN, values_TN, final, slab.terminated_TN, slab.truncated_TN, slab.status_TN, w_TN)
         self._inputs = [*scalars, *(wp.from_torch(x) for x in tensors)]
         self._outputs = [wp.from_torch(x) for x in outputs]
         self._num_envs = slab.num_envs

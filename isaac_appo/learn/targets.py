@@ -51,7 +51,8 @@ def reference_targets(
         terminated_TN, truncated_TN, live_TN: bool ``[T, N]``; ``terminated`` wins.
         w_TN: ``pi_prox / mu``, read where ``settings.use_vtrace``; ``None`` means on policy.
         final_values_TN: values of the true last observations at truncations, for envs that return the observation
-            after the reset; ``None`` means that they are ``values_TN[t + 1]``.
+            after the reset; ``None`` means that they are ``values_TN[t + 1]``. Given ``values_TN[:-1]`` instead, it is
+            rl_games' bootstrap, for envs that throw the last observation away.
     """
     horizon = rewards_TN.shape[0]
     r, v = rewards_TN.double(), values_TN.double()

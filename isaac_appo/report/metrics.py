@@ -13,7 +13,8 @@ class Metric(NamedTuple):
 
 
 MIRRORED = ("rewards", "shaped_rewards", "episode_lengths")
-"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds)."""
+"""Logged as `<name>/step`; the TensorBoard sink adds `/iter` (against updates) and `/time` (against seconds),
+as it has one axis only; metrics.csv and W&B have update, env_steps and elapsed_s in every row."""
 
 _FREE_PREFIXES = ("Episode/", "scores/", "lag/rows_at_")  # a task's own terms; the lag histogram
 
@@ -27,11 +28,17 @@ METRICS: dict[str, Metric] = {
     **_mirrored("rewards", "mean return of the last finished episodes, as the task pays it, no bootstrap", "reward"),
     **_mirrored("shaped_rewards", "mean return after the reward shaper, as the learner sees it", "reward"),
     **_mirrored("episode_lengths", "mean length of the last finished episodes", "env steps"),
+    "episodes/finished": Metric("episodes that ended in this update's rows", "episodes"),
+    "episodes/truncated": Metric("those of them that the time limit cut", "episodes"),
+    "episodes/longest": Metric("length of the longest of them", "env steps"),
+    "episodes/shortest": Metric("length of the shortest of them", "env steps"),
     "losses/a_loss": Metric("surrogate policy loss"),
     "losses/c_loss": Metric("value loss"),
     "losses/entropy": Metric("entropy of the policy", "nat"),
     "losses/bounds_loss": Metric("penalty on action means beyond the bounds"),
+    "losses/cval_loss": Metric("value loss of the asymmetric critic"),
     "info/last_lr": Metric("learning rate"),
+    "info/cval_lr": Metric("learning rate of the asymmetric critic"),
     "info/lr_mul": Metric("factor on learning rate and clip range (1 unless scheduled)"),
     "info/e_clip": Metric("clip range of the probability ratio"),
     "info/kl": Metric("KL that steers the adaptive learning rate, mean over minibatches", "nat"),
@@ -75,6 +82,11 @@ METRICS: dict[str, Metric] = {
     "loss/skipped_steps": Metric("SGD steps skipped for a non-finite loss or gradient", "SGD steps"),
     "policy/std": Metric("mean standard deviation of the action noise"),
     "policy/action_clip_fraction": Metric("share of action components clipped to the bounds", "0..1"),
+    "eval/return": Metric("mean return of the last evaluation beside training, one episode per env", "reward"),
+    "eval/return_std": Metric("standard deviation of those returns", "reward"),
+    "eval/length": Metric("mean length of those episodes", "env steps"),
+    "eval/version": Metric("policy version that was evaluated", "updates"),
+    "eval/seconds": Metric("wall time of that evaluation, in its own thread", "s"),
     "nan_envs": Metric("envs reset for non-finite physics in this iteration", "envs"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Callable, Iterable, NamedTuple, TextIO
 
@@ -15,6 +16,7 @@ from isaac_appo.report.metrics import undocumented
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.sink import Sink
 from isaac_appo.report.tensorboard import TensorboardSink
+from isaac_appo.report.wandb_sink import WandbOptions, WandbSink
 
 __all__ = ["Reporter", "Start"]
 
@@ -47,6 +49,7 @@ class Reporter:
         start: Start = Start(),  # noqa: B008 (immutable)
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wandb: WandbOptions | None = None,
     ) -> None:
         self._run_dir, self._title, self._clock = run_dir, title, clock
         self._start, self._opened = start, clock()
@@ -59,6 +62,9 @@ class Reporter:
         self._open("metrics.csv", lambda: CsvSink(run_dir.metrics_csv, start.update))
         if tensorboard:
             self._open("TensorBoard", lambda: TensorboardSink(run_dir.tensorboard, start.env_steps))
+        if wandb is not None:
+            options = wandb
+            self._open("W&B", lambda: WandbSink(options, run_dir, self.message, self.warn))
         self._open("heartbeat.json", lambda: _Heartbeat(run_dir))
 
     @property
@@ -75,6 +81,18 @@ class Reporter:
             elapsed = self.elapsed_s
             for name in list(self._sinks):
                 self._guard(name, lambda sink: sink.write(env_steps, update, elapsed, row))
+
+    def video(self, path: Path, env_steps: int) -> None:
+        """Offer a finished video, recorded at `env_steps`, to every sink."""
+        with self._lock:
+            for name in list(self._sinks):
+                self._guard(name, lambda sink: sink.video(path, env_steps))
+
+    def artifact(self, path: Path) -> None:
+        """Offer a file worth keeping to every sink."""
+        with self._lock:
+            for name in list(self._sinks):
+                self._guard(name, lambda sink: sink.artifact(path))
 
     def message(self, text: str) -> None:
         """Say `text` above the live panel and in log.txt."""

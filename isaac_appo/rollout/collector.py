@@ -7,18 +7,22 @@ what the learner is writing, never computes a gradient, and in its step there is
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
+from torch import Tensor
 
 from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.kernels import wp
-from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.policy.actor_critic import ActorCritic, PolicyOutput
 from isaac_appo.policy.sampling import sample_kernel
 from isaac_appo.policy.snapshot import PolicyBuffer
 from isaac_appo.rollout.slab import DEAD, LIVE, NAN, Slab
 
 _DEAD, _LIVE, _NAN = wp.constant(DEAD), wp.constant(LIVE), wp.constant(NAN)
+
+AFTER_DONE = {"same_step": 0, "next_step": 1, "next_step_pre": 2}
+"""`after_done` of the kernel by the env's autoreset."""
 
 NO_LIMIT = 3.0e38
 """Clip limit of the environment's action when clipping is off."""
@@ -30,6 +34,7 @@ def record_kernel(
     terminated: wp.array(dtype=wp.bool, ndim=1),
     truncated: wp.array(dtype=wp.bool, ndim=1),
     invalid: wp.array(dtype=wp.bool, ndim=1),
+    after_done: int,
     prev_done: wp.array(dtype=wp.bool, ndim=1),
     running_return: wp.array(dtype=wp.float32, ndim=1),
     running_length: wp.array(dtype=wp.int32, ndim=1),
@@ -42,10 +47,13 @@ def record_kernel(
 ) -> None:
     """One thread per env: copy the step into its slab row, classify the row, and close finished episodes.
 
+    ``after_done`` says what the row after ``done`` is: 0 a row like any other, 1 dead, 2 dead to the learner but a step
+    of the new episode, whose return and length it counts for and which it may end.
     ``row_length`` is 0 where no episode ended; a broken episode (NAN) ends without being counted.
     """
     env = wp.tid()
-    dead = prev_done[env]
+    dead = prev_done[env] and after_done > 0
+    void = dead and after_done == 1
     broken = invalid[env]
     done = terminated[env] or truncated[env] or broken
     row_reward[env] = reward[env]
@@ -59,12 +67,12 @@ def record_kernel(
     row_status[env] = wp.uint8(status)
     episode_return = running_return[env]
     episode_length = running_length[env]
-    if not dead:
+    if not void:
         episode_return += reward[env]
         episode_length += 1
     row_return[env] = 0.0
     row_length[env] = 0
-    if done and not broken and not dead:
+    if done and not broken and not void:
         row_return[env] = episode_return
         row_length[env] = episode_length
     if done:
@@ -93,11 +101,18 @@ def _views(slab: Slab) -> _SlabViews:
     return _SlabViews(sample, record)
 
 
+def final_source(env: VecEnv, model: ActorCritic) -> Optional[Tensor]:
+    """What the critic sees of an episode's end, where ``step`` returns the next episode's start; else None."""
+    if env.autoreset != "same_step":
+        return None
+    return env.final_states if model.central_value is not None else env.final_obs
+
+
 class Collector:
     """Fills slabs by acting in ``env`` with the version that ``policy`` holds.
 
     Args:
-        env: the environments; a ``next_step`` env gives dead rows, which are marked.
+        env: the environments; those of a ``next_step`` or ``next_step_pre`` env have dead rows, which are marked.
         model: this stream's own copy of the actor-critic, bound to ``policy``.
         policy: the byte buffer that versions are adopted into.
         slabs: the ring of slabs.
@@ -114,6 +129,11 @@ class Collector:
         seed: int,
         clip_actions: bool,
     ) -> None:
+        if env.autoreset not in AFTER_DONE:
+            raise ValueError(
+                f"autoreset={env.autoreset!r} of {type(env).__name__}: the trainer takes {', '.join(AFTER_DONE)}. "
+                "Wrap the env so that its step resets what is done, and keep the last observations in final_obs"
+            )
         self.env = env
         self.model = model.requires_grad_(False)
         self.policy = policy
@@ -124,10 +144,13 @@ class Collector:
         self._limit = 1.0 if clip_actions else NO_LIMIT
         device = env.device
         self.obs = env.reset()
+        self._final = final_source(env, model)
         self._normalized = torch.zeros_like(self.obs)
         self._log_std = torch.zeros(env.num_envs, env.num_actions, device=device)
         self._env_actions = torch.zeros(env.num_envs, env.num_actions, device=device)
+        self._after_done = AFTER_DONE[env.autoreset]
         self._prev_done = torch.zeros(env.num_envs, dtype=torch.bool, device=device)
+        self._take_unstarted()
         self._running_return = torch.zeros(env.num_envs, device=device)
         self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
         self._device = str(device)
@@ -138,6 +161,10 @@ class Collector:
         self._wp_accounts = [wp.from_torch(x) for x in accounts]
         self._wp_step: List[Any] = []
 
+    def _take_unstarted(self) -> None:
+        if self.env.unstarted is not None:
+            self._prev_done.copy_(self.env.unstarted)
+
     @torch.no_grad()
     def act(self, slab_index: int, t: int) -> None:
         """Choose the actions of row ``t``, from the observations that the environments stand at."""
@@ -147,7 +174,7 @@ class Collector:
         output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
         slab.mu_TNA[t].copy_(output.mu)
         self._log_std.copy_(output.log_std)
-        self.model.value_mean_std.denormalize(output.value, slab.values_TN[t])
+        self._evaluate(slab, t, output)
         slab.version_TN[t].copy_(self.policy.version.expand(self.env.num_envs))
         mu, action, sigma, neglogp = self._slab_views[slot].sample[t]
         wp.launch(
@@ -169,10 +196,13 @@ class Collector:
         wp.launch(
             record_kernel,
             dim=self.env.num_envs,
-            inputs=[*self._wp_step, *self._wp_accounts],
+            inputs=[*self._wp_step, self._after_done, *self._wp_accounts],
             outputs=self._slab_views[slab_index % len(self.slabs)].record[t],
             device=self._device,
         )
+        final_TNX = self.slabs[slab_index % len(self.slabs)].final_TNX
+        if final_TNX is not None and self._final is not None:
+            final_TNX[t].copy_(self._final)
 
     @torch.no_grad()
     def bootstrap(self, slab_index: int) -> None:
@@ -180,7 +210,13 @@ class Collector:
         slab = self.slabs[slab_index % len(self.slabs)]
         slab.obs_TNO[slab.horizon].copy_(self.obs)
         output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
-        self.model.value_mean_std.denormalize(output.value, slab.values_TN[slab.horizon])
+        self._evaluate(slab, slab.horizon, output)
+
+    def _evaluate(self, slab: Slab, t: int, output: PolicyOutput) -> None:
+        """The critic's input, if it has its own, and value of row ``t``."""
+        if slab.states_TNS is not None and self.env.states is not None:
+            slab.states_TNS[t].copy_(self.env.states)
+        self.model.denormalized_value(output, self.env.states, slab.values_TN[t])
 
     def state_dict(self) -> Dict[str, Any]:
         """The cut: all that decides what this stream does next, given the versions it will adopt."""
@@ -194,8 +230,12 @@ class Collector:
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Continue from a cut."""
+        """Continue from a cut; with the first row of new episodes if the env is not resumable."""
         self.env.load_state_dict(state["env"])
+        if not self.env.resumable:
+            self.global_step = int(state["global_step"])
+            self._take_unstarted()
+            return
         self.obs.copy_(state["obs"])
         self._prev_done.copy_(state["prev_done"])
         self._running_return.copy_(state["running_return"])

@@ -1,11 +1,12 @@
 """Slabs: persistent time-major tensors that hold one rollout of every environment.
 
-Shape letters: ``T`` horizon, ``N`` environments, ``O`` observation size, ``A`` action size.
+Shape letters: ``T`` horizon, ``N`` environments, ``O`` observation size, ``A`` action size, ``S`` size of the state
+that an asymmetric critic sees, ``X`` size of what the critic sees (``S`` if it is asymmetric, else ``O``).
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,8 @@ from torch import Tensor
 from isaac_appo.rollout.facts import SlabFacts
 
 LIVE, DEAD, NAN, LAG = 0, 1, 2, 3
-"""Row status: trained on, or why not. DEAD: the row after ``done``, whose action was ignored. NAN: physics broke.
+"""Row status: trained on, or why not. DEAD: the row after ``done`` of a ``next_step`` or ``next_step_pre`` env, whose
+action was chosen from the last observation of the episode before. NAN: physics broke.
 LAG: collected with a version that is older than the limit."""
 
 STATUS_NAMES = ("live", "dead", "nan", "lag")
@@ -22,19 +24,34 @@ STATUS_NAMES = ("live", "dead", "nan", "lag")
 class Slab:
     """One rollout. Allocated once; written by the policy stream, read by the learner stream, never resized.
 
-    ``obs_TNO`` and ``values_TN`` have ``T + 1`` rows: the last is the bootstrap row. At a time-out in row ``t`` the
-    true last observation of the episode is row ``t + 1`` of ``obs_TNO`` (``next_step`` autoreset), so its value is the
-    exact bootstrap.
+    ``obs_TNO``, ``states_TNS`` and ``values_TN`` have ``T + 1`` rows: the last is the bootstrap row. What a time-out in
+    row ``t`` bootstraps from depends on ``autoreset``. ``next_step*``: the true last observation of the episode is row
+    ``t + 1``, so its value is the exact bootstrap. ``same_step``: it is in ``final_TNX`` if the env offers it; else the
+    bootstrap is ``values_TN[t]``, which is what rl_games' ``value_bootstrap`` does.
+
+    ``states_TNS`` and ``final_TNX`` are None where ``num_states`` and ``num_final`` are 0.
     """
 
-    def __init__(self, horizon: int, num_envs: int, num_obs: int, num_actions: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        horizon: int,
+        num_envs: int,
+        num_obs: int,
+        num_actions: int,
+        device: torch.device,
+        num_states: int = 0,
+        num_final: int = 0,
+        autoreset: str = "next_step",
+    ) -> None:
         shape = (horizon, num_envs)
 
         def floats(*size: int) -> Tensor:
             return torch.zeros(size, dtype=torch.float32, device=device)
 
-        self.horizon, self.num_envs = horizon, num_envs
+        self.horizon, self.num_envs, self.autoreset = horizon, num_envs, autoreset
         self.obs_TNO = floats(horizon + 1, num_envs, num_obs)
+        self.states_TNS: Optional[Tensor] = floats(horizon + 1, num_envs, num_states) if num_states else None
+        self.final_TNX: Optional[Tensor] = floats(*shape, num_final) if num_final else None
         self.actions_TNA = floats(*shape, num_actions)
         self.mu_TNA = floats(*shape, num_actions)
         self.sigma_TNA = floats(*shape, num_actions)
@@ -76,3 +93,7 @@ class Slab:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""
         ended = self.episode_length_TN > 0
         return list(zip(self.episode_return_TN[ended].tolist(), self.episode_length_TN[ended].tolist()))
+
+    def truncated_episodes(self) -> int:
+        """How many of them were cut by the time limit."""
+        return int((self.truncated_TN & (self.episode_length_TN > 0)).sum())

@@ -16,7 +16,7 @@ from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.learn.learner import Learner, LearnerSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
-from isaac_appo.rollout.collector import Collector
+from isaac_appo.rollout.collector import Collector, final_source
 from isaac_appo.rollout.facts import SlabFacts
 from isaac_appo.rollout.slab import Slab
 from isaac_appo.schedule.executors.base import Executor, Handler
@@ -56,6 +56,8 @@ class UpdateReport(NamedTuple):
     """Return and length of each episode that ended in the slab."""
     nan_rows: int
     metrics: Dict[str, float]
+    truncated: int = 0
+    """How many of the episodes were cut by the time limit."""
 
 
 class Worker:
@@ -69,8 +71,10 @@ class Worker:
 
     def __init__(self, env: VecEnv, model: ActorCritic, program: Program, seed: int, clip_actions: bool) -> None:
         self.env = env
+        final = final_source(env, model)
+        sizes = (env.num_states if model.central_value is not None else 0, 0 if final is None else final.shape[-1])
         self.slabs = [
-            Slab(program.horizon, env.num_envs, env.num_obs, env.num_actions, env.device)
+            Slab(program.horizon, env.num_envs, env.num_obs, env.num_actions, env.device, *sizes, env.autoreset)
             for _ in range(program.num_slabs)
         ]
         self.policy = PolicyBuffer(model)
@@ -128,6 +132,7 @@ class Pipeline:
         self._facts = SlabFacts(0, 0, 0, 0, {})
         self._lag = LagReport.of(0, self._facts)
         self._episodes: List[Tuple[float, int]] = []
+        self._truncated = 0
         self._skipped_updates = self._empty_slabs = 0
 
     def run(self, beat: Callable[[str], None] = lambda stream: None) -> None:
@@ -241,6 +246,7 @@ class Pipeline:
 
     def _finish(self, index: int) -> None:
         self.learner.finish(index)
+        self._truncated = sum(slab.truncated_episodes() for slab in self.learner.slabs_of(index))
         self._episodes = [e for slab in self.learner.slabs_of(index) for e in slab.finished_episodes()]
 
     def _publish(self, snapshot: int) -> None:
@@ -253,7 +259,7 @@ class Pipeline:
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
         metrics = self.learner.metrics()
         self._guard(metrics)
-        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics))
+        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated))
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""

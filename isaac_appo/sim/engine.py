@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
-from typing import Dict, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Tuple
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class EngineSpec:
         sites: names of the sites whose wrench the task reads, in the order of `Engine.site_wrench`.
         threads: CPU threads that step the rows.
         log_dir: folder for the engine's own log; nothing is written when empty.
+        nconmax, njmax: contacts and constraints per row that a GPU engine makes room for; 0 = chosen from the model.
+        options: what one engine alone understands; see that engine.
     """
 
     model_path: str
@@ -39,6 +41,9 @@ class EngineSpec:
     sites: Tuple[str, ...] = ()
     threads: int = 1
     log_dir: str = ""
+    nconmax: int = 0
+    njmax: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise EngineError for a number that no simulation can have."""
@@ -55,6 +60,7 @@ class Engine(abc.ABC):
     Shapes: N envs, A free-floating roots (0 for a fixed base), D other joints ("dofs"), S sites. Float32 throughout.
 
     Attributes:
+        exclusive: whether a process can have one engine of this class in its life, and no second.
         root_pos: [N, A, 3] m, origin of the root body's frame in the world.
         root_quat: [N, A, 4] xyzw, unit, body to world.
         root_lin_vel: [N, A, 3] m/s, of the frame's origin, world axes.
@@ -71,6 +77,7 @@ class Engine(abc.ABC):
 
     name: str
     host_synchronous: bool
+    exclusive: bool = False
     spec: EngineSpec
     num_envs: int
     device: torch.device

@@ -1,7 +1,8 @@
-"""Warp kernels between MuJoCo's float64 rows `[time, qpos, qvel]` and the float32 contract tensors.
+"""Warp kernels between MuJoCo's rows `[time, qpos, qvel]` and the float32 contract tensors.
 
-MuJoCo stores quaternions as wxyz and a free joint's angular velocity in the body frame; the contract has xyzw and the
-world frame. A free joint's linear velocity is that of the frame's origin in world axes on both sides.
+The rows are float64 for MuJoCo C and float32 for MuJoCo Warp: the kernels are generic, `FLOAT64` and `FLOAT32` hold
+both forms. MuJoCo stores quaternions as wxyz and a free joint's angular velocity in the body frame; the contract has
+xyzw and the world frame. A free joint's linear velocity is that of the frame's origin in world axes on both sides.
 """
 
 # Kernels are Warp's language in Python's clothes: a type checker has nothing true to say about them.
@@ -9,9 +10,11 @@ world frame. A free joint's linear velocity is that of the frame's origin in wor
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from isaac_appo.kernels import wp
 
-__all__ = ["pull_state", "push_state", "write_control"]
+__all__ = ["FLOAT32", "FLOAT64", "RowKernels", "sane"]
 
 wp.set_module_options({"enable_backward": False})
 
@@ -19,28 +22,28 @@ _HUGE = wp.constant(wp.float64(1.0e10))  # MuJoCo's own bound on a sane coordina
 
 
 @wp.func
-def _sane(row: wp.array(dtype=wp.float64)) -> bool:
+def sane(row: wp.array(dtype=Any)) -> bool:
     """Whether all values are finite and below 1e10 in size."""
     ok = bool(True)  # Warp takes a bare literal for a constant
     for i in range(row.shape[0]):
-        if not (wp.abs(row[i]) < _HUGE):  # NaN compares false, so it lands here too
+        if not (wp.abs(wp.float64(row[i])) < _HUGE):  # NaN compares false, so it lands here too
             ok = False
     return ok
 
 
 @wp.func
-def _quat_xyzw(row: wp.array(dtype=wp.float64), at: int) -> wp.quatd:
+def _quat_xyzw(row: wp.array(dtype=Any), at: int) -> Any:
     """The quaternion at row[at:at+4], stored as wxyz."""
-    return wp.quatd(row[at + 1], row[at + 2], row[at + 3], row[at])
+    return wp.quaternion(row[at + 1], row[at + 2], row[at + 3], row[at])
 
 
 @wp.func
-def _vec3(row: wp.array(dtype=wp.float64), at: int) -> wp.vec3d:
-    return wp.vec3d(row[at], row[at + 1], row[at + 2])
+def _vec3(row: wp.array(dtype=Any), at: int) -> Any:
+    return wp.vector(row[at], row[at + 1], row[at + 2])
 
 
 @wp.func
-def _store3(out: wp.array(dtype=float), at: int, v: wp.vec3d) -> None:
+def _store3(out: wp.array(dtype=float), at: int, v: Any) -> None:
     for i in range(3):
         out[at + i] = float(v[i])
 
@@ -48,16 +51,16 @@ def _store3(out: wp.array(dtype=float), at: int, v: wp.vec3d) -> None:
 @wp.kernel
 def pull_state(
     elapsed: wp.float64,
-    initial: wp.array(dtype=wp.float64),
-    rollout: wp.array3d(dtype=wp.float64),
-    sensors: wp.array3d(dtype=wp.float64),
+    initial: wp.array(dtype=Any),
+    rollout: wp.array3d(dtype=Any),
+    sensors: wp.array3d(dtype=Any),
     root_q: wp.array(dtype=wp.int32),
     root_v: wp.array(dtype=wp.int32),
     dof_q: wp.array(dtype=wp.int32),
     dof_v: wp.array(dtype=wp.int32),
     site_force: wp.array(dtype=wp.int32),
     site_torque: wp.array(dtype=wp.int32),
-    state: wp.array2d(dtype=wp.float64),
+    state: wp.array2d(dtype=Any),
     root_pos: wp.array3d(dtype=float),
     root_quat: wp.array3d(dtype=float),
     root_lin_vel: wp.array3d(dtype=float),
@@ -78,8 +81,8 @@ def pull_state(
     new = rollout[n, last]
     old = state[n]
     sense = sensors[n, last]
-    late = wp.abs(new[0] - old[0] - elapsed) > wp.float64(0.01) * elapsed
-    broken = late or not _sane(new) or not _sane(sense)
+    late = wp.abs(wp.float64(new[0]) - wp.float64(old[0]) - elapsed) > wp.float64(0.01) * elapsed
+    broken = late or not sane(new) or not sane(sense)
     invalid[n] = broken
     for i in range(old.shape[0]):
         if broken:
@@ -109,7 +112,7 @@ def pull_state(
 @wp.kernel
 def push_state(
     mask: wp.array(dtype=wp.bool),
-    initial: wp.array(dtype=wp.float64),
+    initial: wp.array(dtype=Any),
     root_pos: wp.array3d(dtype=float),
     root_quat: wp.array3d(dtype=float),
     root_lin_vel: wp.array3d(dtype=float),
@@ -120,7 +123,7 @@ def push_state(
     root_v: wp.array(dtype=wp.int32),
     dof_q: wp.array(dtype=wp.int32),
     dof_v: wp.array(dtype=wp.int32),
-    state: wp.array2d(dtype=wp.float64),
+    state: wp.array2d(dtype=Any),
     site_wrench: wp.array3d(dtype=float),
     invalid: wp.array(dtype=wp.bool),
 ) -> None:
@@ -132,26 +135,26 @@ def push_state(
     invalid[n] = False
     row[0] = initial[0]
     for a in range(root_q.shape[0]):
-        q = wp.quatd(
-            wp.float64(root_quat[n, a, 0]),
-            wp.float64(root_quat[n, a, 1]),
-            wp.float64(root_quat[n, a, 2]),
-            wp.float64(root_quat[n, a, 3]),
+        q = wp.quaternion(
+            row.dtype(root_quat[n, a, 0]),
+            row.dtype(root_quat[n, a, 1]),
+            row.dtype(root_quat[n, a, 2]),
+            row.dtype(root_quat[n, a, 3]),
         )
-        world = wp.vec3d(
-            wp.float64(root_ang_vel[n, a, 0]), wp.float64(root_ang_vel[n, a, 1]), wp.float64(root_ang_vel[n, a, 2])
+        world = wp.vector(
+            row.dtype(root_ang_vel[n, a, 0]), row.dtype(root_ang_vel[n, a, 1]), row.dtype(root_ang_vel[n, a, 2])
         )
         body = wp.quat_rotate_inv(wp.normalize(q), world)
         at = root_q[a]
         row[at + 3] = q[3]
         for i in range(3):
-            row[at + i] = wp.float64(root_pos[n, a, i])
+            row[at + i] = row.dtype(root_pos[n, a, i])
             row[at + 4 + i] = q[i]
-            row[root_v[a] + i] = wp.float64(root_lin_vel[n, a, i])
+            row[root_v[a] + i] = row.dtype(root_lin_vel[n, a, i])
             row[root_v[a] + 3 + i] = body[i]
     for d in range(dof_q.shape[0]):
-        row[dof_q[d]] = wp.float64(dof_pos[n, d])
-        row[dof_v[d]] = wp.float64(dof_vel[n, d])
+        row[dof_q[d]] = row.dtype(dof_pos[n, d])
+        row[dof_v[d]] = row.dtype(dof_vel[n, d])
     for s in range(site_wrench.shape[1]):
         for i in range(6):
             site_wrench[n, s, i] = 0.0
@@ -161,12 +164,32 @@ def push_state(
 def write_control(
     efforts: wp.array2d(dtype=float),
     motor: wp.array(dtype=wp.int32),
-    scale: wp.array(dtype=wp.float64),
-    control: wp.array3d(dtype=wp.float64),
+    scale: wp.array(dtype=Any),
+    control: wp.array3d(dtype=Any),
 ) -> None:
     """control[n, k, motor[d]] = efforts[n, d] * scale[d] in every substep k; a dof with motor -1 has none."""
     n, d = wp.tid()
     if motor[d] >= 0:
-        value = wp.float64(efforts[n, d]) * scale[d]
+        value = control.dtype(efforts[n, d]) * scale[d]
         for k in range(control.shape[1]):
             control[n, k, motor[d]] = value
+
+
+class RowKernels(NamedTuple):
+    """The kernels of this file for one float type of the rows."""
+
+    pull_state: wp.Kernel
+    push_state: wp.Kernel
+    write_control: wp.Kernel
+
+
+def _for(real: type) -> RowKernels:
+    row, rows, steps = wp.array(dtype=real), wp.array2d(dtype=real), wp.array3d(dtype=real)
+    return RowKernels(
+        wp.overload(pull_state, {"initial": row, "rollout": steps, "sensors": steps, "state": rows}),
+        wp.overload(push_state, {"initial": row, "state": rows}),
+        wp.overload(write_control, {"scale": row, "control": steps}),
+    )
+
+
+FLOAT64, FLOAT32 = _for(wp.float64), _for(wp.float32)

@@ -181,13 +181,24 @@ def _hooks(config: RunConfig) -> List[Spec]:
         ("console", console, report["console"]),
         ("metrics.csv", "every update", "one row an update"),
         ("TensorBoard", "every update" if report["tensorboard"] else "never", "rl_games' tags"),
+        ("W&B", "never" if config.wandb == "disabled" else "every update", config.wandb),
         ("heartbeat", "every update, at most once a second", "for health checks"),
         ("checkpoint", saved, f"{config.keep_checkpoints} kept"),
-        ("best checkpoint", f"with a checkpoint from update {ppo.save_best_after} on", "by mean training return"),
-        ("evaluation", "at the end" if evaluation.enabled else "never", f"{evaluation.num_envs} episodes, no noise"),
+        (
+            "best checkpoint",
+            f"with a checkpoint from update {ppo.save_best_after} on",
+            "by evaluation return" if evaluation.every else "by mean training return",
+        ),
+        ("evaluation", _evaluated(config), f"{evaluation.num_envs} episodes, no noise"),
+        ("video", f"every {config.capture_video_freq} env steps" if config.capture_video else "never", "videos/"),
         ("reward curve", "at the end" if report["plot"] else "never", "curve.png"),
     ]
     return [{"name": name, "frequency": frequency, "detail": detail} for name, frequency, detail in rows]
+
+
+def _evaluated(config: RunConfig) -> str:
+    times = [f"every {config.eval.every} updates, in its own thread"] if config.eval.every else []
+    return " and ".join([*times, *(["at the end"] if config.eval.enabled else [])]) or "never"
 
 
 def _bytes(tensors: Mapping[str, Any]) -> int:

@@ -117,8 +117,8 @@ def _may(role: str, *writes: str, last_row: bool = False) -> Operation:
     return Operation(role, frozenset(writes), last_row)
 
 
-_ACTED = tuple(f"slab.{name}" for name in ("obs", "actions", "mu", "sigma", "neglogp", "values", "version"))
-_STEPPED = ("rewards", "terminated", "truncated", "status", "episode_return", "episode_length")
+_ACTED = tuple(f"slab.{name}" for name in ("obs", "states", "actions", "mu", "sigma", "neglogp", "values", "version"))
+_STEPPED = ("rewards", "terminated", "truncated", "status", "episode_return", "episode_length", "final")
 
 OPERATIONS: Dict[str, Operation] = {
     "begin": _may(POLICY),
@@ -126,7 +126,7 @@ OPERATIONS: Dict[str, Operation] = {
     "pick": _may(POLICY),
     "copy": _may(POLICY, "acting"),
     "act": _may(POLICY, *_ACTED),
-    "bootstrap": _may(POLICY, "slab.obs", "slab.values", last_row=True),
+    "bootstrap": _may(POLICY, "slab.obs", "slab.states", "slab.values", last_row=True),
     "step": _may(ROLLOUT, *(f"slab.{name}" for name in _STEPPED)),
     "cut": _may(ROLLOUT),
     "calibrate": _may(LEARNER, "weights"),

@@ -101,9 +101,7 @@ def test_the_run_has_one_name_however_it_is_given(word: str) -> None:
         ("task=cart-pole", "task = cart-pole: must be one of Ant, Cartpole. Did you mean task=Cartpole?"),
         ("task=Humanoid", "task = Humanoid: must be one of Ant, Cartpole. Use task=Ant"),
         ("train=AntPP", "train = AntPP: must be one of AntPPO, CartpolePPO. Did you mean train=AntPPO?"),
-        ("sim=mujco", "sim = mujco: must be one of auto, mujoco. Did you mean sim=mujoco?"),
-        ("sim=mujoco_warp", "sim = mujoco_warp: engine not built yet. sim=mujoco runs on any CPU"),
-        ("sim=isaacgym", "sim = isaacgym: engine not built yet. sim=mujoco runs on any CPU"),
+        ("sim=mujco", "sim = mujco: must be one of auto, isaacgym, mujoco, mujoco_warp. Did you mean sim=mujoco?"),
         (
             "schedule=locstep",
             "schedule = locstep: must be one of free, lockstep, sync. Did you mean schedule=lockstep?",
@@ -176,7 +174,7 @@ def test_help_lists_choices_and_keys(capsys: pytest.CaptureFixture[str]) -> None
     assert "task=                 Ant | Cartpole" in out
     assert "schedule=             free | lockstep | sync" in out
     assert "keep_checkpoints=3" in out and "eval.num_envs=128" in out
-    assert "pipeline" not in out
+    assert "pipeline=gpu" in out and "force_render" not in out
     assert max(map(len, out.splitlines())) <= 120
 
 
@@ -203,7 +201,7 @@ def test_a_users_own_task_in_isaacgymenvs_schema_drops_in(user_folder: Path) -> 
     for search in (["--config-dir", str(user_folder)], [f"hydra.searchpath=[file://{user_folder}]"]):
         composed = compose([*words, *search])
         assert (composed.config.task.name, composed.config.num_envs) == ("Mine", 16)
-        assert composed.config.task.sim.physx["use_gpu"] is False
+        assert composed.config.task.sim.physx.num_threads == 4
         assert [text.split(":")[0][:14] for text in composed.warnings] == ["task.sim.physx", "train.params.c"]
 
 

@@ -272,3 +272,15 @@ def test_a_free_run_resumes_under_the_same_limits_only(tmp_path: Path, capsys: p
     assert "schedule.broadcast_every=2 (the checkpoint has 1)" in capsys.readouterr().err
     assert train(tmp_path, "max_iterations=5", *free) == 0
     assert checkpoint(tmp_path, 5)["isaac_appo"]["pipeline"]["ledger"]["collected"] == 6 * 256
+
+
+def test_cartpole_trains_and_resumes_on_mujoco_warp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mujoco_warp")
+    warp = ["sim=mujoco_warp", "sim_device=cpu", "eval.enabled=False"]
+    assert train(tmp_path, "experiment=straight", "max_iterations=4", *warp) == 0
+    assert "Engine: sim=mujoco_warp on cpu" in capsys.readouterr().out
+    assert train(tmp_path, "experiment=split", "max_iterations=2", *warp) == 0
+    assert train(tmp_path, "experiment=split", "max_iterations=4", *warp) == 0
+    straight = checkpoint(tmp_path, 4, "straight")
+    assert straight["isaac_appo"]["pipeline"]["cuts"][0]["env"]["engine.state"].dtype == torch.float32  # mujoco: 64
+    assert_equal(straight, checkpoint(tmp_path, 4, "split"))

@@ -53,6 +53,7 @@ TOP_LEVEL = [
     "capture_video",
     "capture_video_freq",
     "capture_video_len",
+    "wandb",
     "wandb_activate",
     "wandb_group",
     "wandb_name",
@@ -60,6 +61,7 @@ TOP_LEVEL = [
     "wandb_project",
     "wandb_tags",
     "wandb_logcode_dir",
+    "wandb_artifacts",
 ]
 
 

@@ -64,8 +64,8 @@ def warnings(*argv: str) -> List[str]:
         ("loss.w_max=0.5", "loss.w_max = 0.5: must be at least 1. Use 1.0"),
         ("loss.w_max=inf", "loss.w_max = inf: must be finite. Use 2.0"),
         ("multi_gpu=True", "multi_gpu = True: not supported yet. Use False or leave it out"),
-        ("capture_video=True", "capture_video = True: not supported yet. Use False or leave it out"),
-        ("wandb_activate=True", "wandb_activate = True: not supported yet. Use False or leave it out"),
+        ("capture_video_len=0", "capture_video_len = 0: must be at least 1. Use 1"),
+        ("wandb=on", "wandb = on: must be one of online, offline, disabled. Use disabled"),
         (
             "task.task.randomize=True",
             "task.task.randomize = True: domain randomisation is not supported yet. Use False",
@@ -91,8 +91,8 @@ def warnings(*argv: str) -> List[str]:
             f"{PPO}.reward_shaper.min_val = 2.0: must be below max_val = 1.0. Leave both out",
         ),
         (
-            f"{PPO}.central_value_config.lr=1",
-            f"{PPO}.central_value_config = {{'lr': 1}}: not supported. Use None or leave it out",
+            f"{PPO}.self_play_config.update_score=1",
+            f"{PPO}.self_play_config = {{'update_score': 1}}: not supported. Use None or leave it out",
         ),
         (
             f"{PARAMS}.algo.name=sac",
@@ -316,3 +316,44 @@ def test_limits_that_can_be_kept_are_taken_and_others_have_no_effect() -> None:
     assert warnings("task=Ant", "schedule.max_policy_lag=3") == [
         "schedule.max_policy_lag = 3: no effect, schedule=lockstep has no such limit."
     ]
+
+
+def test_wandb_is_asked_for_in_two_ways_and_what_it_does_not_read_is_named() -> None:
+    def mode(*words: str) -> str:
+        return compose(words).config.wandb
+
+    assert (mode(), mode("wandb_activate=True"), mode("wandb=offline")) == ("disabled", "online", "offline")
+    assert mode("wandb_activate=True", "wandb=offline") == "offline"
+    assert "wandb_entity = me: no effect, wandb is disabled." in warnings("wandb_entity=me")
+    assert not any("wandb" in text for text in warnings("wandb_entity=me", "wandb_activate=True"))
+    assert not any("wandb" in text for text in warnings("wandb_group=g"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["physics_engine=flex"], "physics_engine = flex: Isaac Gym's tensors, which sim=isaacgym is made of, work"),
+        (["task.sim.use_gpu_pipeline=False"], "task.sim.use_gpu_pipeline = False: contradicts pipeline = gpu."),
+        (["schedule=free", "schedule.num_workers=2"], "schedule.num_workers = 2: must be 1: Isaac Gym makes one"),
+        (
+            ["eval.every=10"],
+            "eval.every = 10: must be 0: Isaac Gym makes one simulation per process, and training has it",
+        ),
+        (["capture_video=True"], "capture_video = True: must be False: Isaac Gym makes one simulation per process"),
+        (["pipeline=tpu"], "pipeline = tpu: must be one of gpu, cpu. Use gpu"),
+        (["task.sim.physx.num_position_iterations=0"], "task.sim.physx.num_position_iterations = 0: must be at least"),
+        (["task.sim.physx.contact_ofset=1"], "task.sim.physx.contact_ofset = 1: unknown key. Did you mean task.sim"),
+    ],
+)
+def test_what_isaac_gym_cannot_do_is_refused(arguments: List[str], error: str) -> None:
+    (line,) = errors("sim=isaacgym", *arguments)
+    assert line.startswith(error)
+
+
+@pytest.mark.parametrize("words", [["pipeline=cpu"], ["num_threads=8"], ["task.sim.physx.contact_offset=0.01"]])
+def test_isaac_gyms_own_keys_are_silent_on_it_alone(words: List[str]) -> None:
+    path, value = words[0].split("=")
+    key = "task.sim.physx = {'contact_offset': 0.01}" if "physx" in path else f"{path} = {value}"
+    fit = f"{PPO}.minibatch_size=65536"
+    assert compose([*words, fit, "sim=isaacgym"]).warnings == []
+    assert [text.split(":  ")[0].split(": no effect")[0] for text in compose([*words, fit]).warnings] == [key]

@@ -110,6 +110,25 @@ def test_final_values_are_used_at_truncations_only() -> None:
     assert advantages[:, 0].tolist() == pytest.approx([2.624, 1.7, 4.3])
 
 
+@pytest.mark.parametrize("vtrace", [False, True])
+@pytest.mark.parametrize("offered", [False, True])
+def test_same_step_bootstraps_from_what_is_kept(offered: bool, vtrace: bool) -> None:
+    """From the last observation's value where it is kept; else as rl_games, r + gamma * V(s_t)."""
+    source, log_w = random_slab(16, 64, 17)
+    slab = Slab(16, 64, 1, 1, torch.device("cpu"), autoreset="same_step")
+    for name, tensor in source.tensors().items():
+        getattr(slab, name).copy_(tensor)
+    final = torch.randn(16, 64, generator=torch.Generator().manual_seed(3)) if offered else None
+    settings = TargetSettings(0.99, 0.95, vtrace, 1.2, 0.9)
+    outputs = (torch.zeros(16, 64), torch.zeros(16, 64))
+    TargetLaunch(slab, slab.values_TN, log_w.exp(), outputs, settings, final_values_TN=final)()
+    ends = (slab.rewards_TN, slab.values_TN, slab.terminated_TN, slab.truncated_TN, slab.status_TN == LIVE)
+    reference = reference_targets(*ends, settings, log_w.exp(), slab.values_TN[:-1] if final is None else final)
+    for kernel, expected in zip(outputs, reference):
+        assert ((kernel.double() - expected).abs() <= 1e-5 * (1 + expected.abs())).all()
+    assert not torch.allclose(outputs[0], launch(source, settings, log_w)[0])
+
+
 def test_mixing_is_what_makes_v_trace_gae_on_policy() -> None:
     on_policy = TargetSettings(0.9, 0.8, use_vtrace=True)
     case = CASES["lambda 0.8"]

@@ -74,6 +74,7 @@ def expected_files() -> Set[str]:
     found = {f"isaac_appo/{path.relative_to(ROOT)}" for path in (ROOT / "cfg").rglob("*.yaml")}
     found |= {f"isaac_appo/{path.relative_to(ROOT)}" for path in (ROOT / "tasks").rglob("*.xml")}
     found |= {f"isaac_appo/{path.relative_to(ROOT)}" for path in (ROOT / "tasks").glob("*.py")}
+    found |= {f"isaac_appo/{path.relative_to(ROOT)}" for path in (ROOT / "tasks" / "assets" / "demo").glob("*")}
     found |= {str(path.relative_to(ROOT)) for path in (ROOT / "isaac_appo").rglob("*.py")}
     return found | {"isaac_appo/py.typed", "isaac_appo/cfg/__init__.py"}
 

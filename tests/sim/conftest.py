@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from isaac_appo.sim.engine import EngineSpec
-from isaac_appo.sim.mujoco import MujocoEngine
+from isaac_appo.sim.engine import Engine, EngineSpec
+from isaac_appo.sim.registry import engine_class
 from isaac_appo.tasks.ant import Ant
 
 # A free body whose centre of mass lies off its frame's origin, and a motor that pushes a 2 kg block along x.
@@ -36,11 +36,11 @@ def pile(memory: str) -> str:
 
 
 @pytest.fixture()
-def make_engine(tmp_path: Path) -> Iterator[Callable[..., MujocoEngine]]:
-    """make_engine(mjcf text or "" for the Ant, N, **fields of EngineSpec); the engines are closed afterwards."""
-    made: List[MujocoEngine] = []
+def make_engine(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """make_engine(mjcf text or "" for the Ant, N, engine=name, **fields of EngineSpec); closed afterwards."""
+    made: List[Engine] = []
 
-    def make(mjcf: str = "", num_envs: int = 4, **fields: Any) -> MujocoEngine:
+    def make(mjcf: str = "", num_envs: int = 4, engine: str = "mujoco", **fields: Any) -> Engine:
         path = Path(Ant.model_file)
         if mjcf:
             path = tmp_path / f"model_{len(made)}.xml"
@@ -48,9 +48,9 @@ def make_engine(tmp_path: Path) -> Iterator[Callable[..., MujocoEngine]]:
         else:
             fields.setdefault("sites", Ant.sites)
         spec = {"device": "cpu", "control_dt": 0.0166, "substeps": 2, **fields}
-        made.append(MujocoEngine(EngineSpec(str(path), num_envs, **spec)))
+        made.append(engine_class(engine)(EngineSpec(str(path), num_envs, **spec)))
         return made[-1]
 
     yield make
-    for engine in made:
-        engine.close()
+    for built in made:
+        built.close()

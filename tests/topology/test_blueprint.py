@@ -104,8 +104,8 @@ def test_hooks_and_their_frequency() -> None:
         found = blueprint(*SMALL, *words)["evaluation_logging_hook_layer"]["hooks"]
         return {hook["name"]: hook["frequency"] for hook in found}
 
-    on = hooks("report.interval=2.5", "train.params.config.save_frequency=7")
-    assert on["metrics.csv"] == on["TensorBoard"] == "every update"
+    on = hooks("report.interval=2.5", "train.params.config.save_frequency=7", "wandb_activate=True")
+    assert on["metrics.csv"] == on["TensorBoard"] == on["W&B"] == "every update"
     assert on["console"] == "every 2.5 s, or live"
     assert on["checkpoint"] == "every 7 updates and at the end"
     assert on["evaluation"] == on["reward curve"] == "at the end"
@@ -116,7 +116,7 @@ def test_hooks_and_their_frequency() -> None:
         "eval.enabled=False",
         "train.params.config.save_frequency=0",
     )
-    assert off["TensorBoard"] == off["console"] == off["evaluation"] == off["reward curve"] == "never"
+    assert off["W&B"] == off["TensorBoard"] == off["console"] == off["evaluation"] == off["reward curve"] == "never"
     assert off["checkpoint"] == "at the end"
 
 

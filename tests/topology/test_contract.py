@@ -11,7 +11,7 @@ from tests.helpers import cartpole_pipeline
 def test_the_operations_are_those_of_the_pipeline() -> None:
     pipeline = cartpole_pipeline()
     assert set(OPERATIONS) == set(pipeline.handlers())
-    known = set(fields_of(pipeline))
+    known = {*fields_of(pipeline), "slab.states", "slab.final"}  # not every env has these two
     for operation in OPERATIONS.values():
         assert {name for name in operation.writes if name != "batch"} <= known
     for worker in pipeline.workers:
@@ -19,7 +19,7 @@ def test_the_operations_are_those_of_the_pipeline() -> None:
 
 
 def test_every_field_of_a_slab_has_one_writer_of_rows() -> None:
-    fields = set(slab_fields(Slab(2, 1, 1, 1, torch.device("meta"))))
+    fields = set(slab_fields(Slab(2, 1, 1, 1, torch.device("meta"), num_states=1, num_final=1)))
     act, step = OPERATIONS["act"].writes, OPERATIONS["step"].writes
     assert act | step == fields and not act & step
 

@@ -1,0 +1,109 @@
+"""The configuration that a checkpoint was trained with, read from its run directory, and what was typed on top."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from isaac_appo.commands.compose import compose
+from isaac_appo.config.choices import GROUPS
+from isaac_appo.config.errors import ConfigError
+from isaac_appo.config.option import rules_of
+from isaac_appo.config.read import Findings, default_of, read_section
+from isaac_appo.config.schema import RunConfig
+from isaac_appo.config.suggest import nearest
+from isaac_appo.config.validate import validate
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run directory that a checkpoint lies in."""
+
+    path: Path
+
+    @property
+    def engine(self) -> str:
+        """The engine it was trained on; '' where an older run does not say."""
+        return str(json.loads((self.path / "run.json").read_text(encoding="utf-8")).get("engine", ""))
+
+
+def split_options(section: Type[Options], argv: Sequence[str]) -> Tuple[Options, List[str]]:
+    """A command's own `KEY=VALUE` words as its typed options, and all other words. Raises ConfigError."""
+    names = [item.name for item in fields(section)]  # type: ignore[arg-type]
+    own: Dict[str, Any] = {}
+    rest: List[str] = []
+    for word in argv:
+        key, equals, value = word.partition("=")
+        if equals and key.lstrip("+") in names:
+            own[key.lstrip("+")] = value
+        else:
+            rest.append(word)
+    found = Findings(lambda path: nearest(path, names))
+    options = read_section(section, {key: _typed(section, key, value) for key, value in own.items()}, "", found)
+    if found.errors:
+        raise ConfigError(found.errors)
+    return options, rest
+
+
+def _typed(section: Any, key: str, value: str) -> Any:
+    """YAML's reading of a value, except where the option is text: a path may look like anything."""
+    default = next(default_of(item) for item in fields(section) if item.name == key)
+    return value if isinstance(default, str) else yaml.safe_load(value)
+
+
+def option_lines(section: Any) -> List[str]:
+    """A command's own keys as lines of help."""
+    return [f"  {f'{item.name}={default_of(item)}':<26} {rules_of(item)['help']}" for item in fields(section)]
+
+
+def find_checkpoint(checkpoint: str, run_root: str) -> str:
+    """`latest` as the newest run under `run_root`, any other value as it is. Raises ConfigError if there is no run."""
+    if checkpoint != "latest":
+        return checkpoint
+    link = Path(run_root).expanduser() / "latest"
+    if not link.exists():
+        raise ConfigError(
+            [f"checkpoint = latest: {link} does not exist. Train first, name run_root=FOLDER, or checkpoint=FILE"]
+        )
+    return str(link.resolve())
+
+
+def run_of(checkpoint: str) -> Optional[StoredRun]:
+    """The run directory that `checkpoint`, a file or a folder, lies in or is."""
+    path = Path(checkpoint).expanduser().absolute()
+    for folder in (path, *list(path.parents)[:2]):
+        if (folder / "config.yaml").is_file() and (folder / "run.json").is_file():
+            return StoredRun(folder)
+    return None
+
+
+def config_for(run: Optional[StoredRun], words: Sequence[str], command: str) -> RunConfig:
+    """The run's stored configuration with `words` on top, or what `words` compose where there is no run or a word
+    chooses another task, network or schedule. Raises ConfigError."""
+    chosen = [word for word in words if word.lstrip("+").partition("=")[0] in GROUPS and not word.startswith("sim=")]
+    if run is None or chosen or any(word.startswith(("-", "~")) for word in words):
+        return compose(words, command).config
+    cfg = OmegaConf.load(run.path / "config.yaml")
+    assert isinstance(cfg, DictConfig)
+    # how the run was started does not matter any more
+    for key, value in {"checkpoint": "", "resume": "auto", "test": False, **dict(map(_override, words))}.items():
+        OmegaConf.update(cfg, key, value, force_add=True)
+    return validate(cfg)[0]
+
+
+def _override(word: str) -> Tuple[str, Any]:
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        raise ConfigError([f"{word}: cannot be read. Write KEY=VALUE, and quote a value with special signs"]) from error
+    key = override.key_or_group
+    return ("sim.name" if key == "sim" else key), override.value()

@@ -1,0 +1,1 @@
+"""Watching a policy: load it, let it act, draw what happens."""

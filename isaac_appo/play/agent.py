@@ -1,0 +1,56 @@
+"""Who acts: a trained policy, nobody (zero actions), or chance."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+import torch
+from torch import Tensor
+
+from isaac_appo.build import model_maker
+from isaac_appo.checkpoint import CheckpointError
+from isaac_appo.config import RunConfig
+from isaac_appo.env.vec_env import VecEnv
+from isaac_appo.evaluation import Agent, mean_action
+from isaac_appo.policy.actor_critic import ActorCritic
+
+__all__ = ["AGENTS", "load_model", "make_agent"]
+
+AGENTS: Dict[str, str] = {
+    "trained": "deterministic policy",
+    "zero": "zero actions",
+    "random": "uniformly random actions",
+}
+"""Name and what a result says about it."""
+
+
+def load_model(
+    config: RunConfig, state: Mapping[str, Any], num_obs: int, num_actions: int, num_states: int = 0
+) -> ActorCritic:
+    """The actor-critic of any rl_games or isaac_appo checkpoint. Errors: CheckpointError if it does not fit."""
+    model = model_maker(config, num_obs, num_actions, num_states)()
+    if "model" not in state:
+        raise CheckpointError(f"the checkpoint holds no 'model' but {', '.join(map(str, state)) or 'nothing'}")
+    try:
+        model.load_saved(state["model"], state.get("assymetric_vf_nets"))
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"the checkpoint's network does not fit train.params.network and task={config.task.name}: {error}"
+        ) from error
+    return model
+
+
+def make_agent(name: str, config: RunConfig, state: Mapping[str, Any], env: VecEnv) -> Agent:
+    """The agent `name` of AGENTS for `env`; only "trained" reads `state`. Errors: CheckpointError."""
+    if name == "trained":
+        model = load_model(config, state, env.num_obs, env.num_actions, env.num_states).to(env.device)
+        return mean_action(model, env, config.ppo.clip_actions)
+    actions = torch.zeros(env.num_envs, env.num_actions, device=env.device)
+    if name == "zero":
+        return lambda obs: actions
+    generator = torch.Generator(env.device).manual_seed(config.eval.seed)
+
+    def draw(obs: Tensor) -> Tensor:
+        return actions.uniform_(-1.0, 1.0, generator=generator)
+
+    return draw

@@ -1,0 +1,119 @@
+"""A checkpoint, the configuration that goes with it, and what it earns: what play, test, demo and export share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional
+
+from isaac_appo.budgets import available_cores
+from isaac_appo.build import build_env, build_package_env
+from isaac_appo.checkpoint import CheckpointError, load_checkpoint, read_best, resolve_resume
+from isaac_appo.config import RunConfig
+from isaac_appo.env.task_env import TaskEnv
+from isaac_appo.evaluation import Evaluation, play_episodes
+from isaac_appo.play.agent import AGENTS, make_agent
+from isaac_appo.play.film import Film
+from isaac_appo.tasks.registry import TaskError
+
+__all__ = ["Policy", "Video", "build_play_env", "load_policy", "play", "play_variant"]
+
+
+class Policy(NamedTuple):
+    """A checkpoint as read."""
+
+    path: Path
+    state: Dict[str, Any]
+
+    @property
+    def version(self) -> int:
+        """Completed updates whose weights these are; rl_games' ``epoch`` where the checkpoint is its."""
+        own = self.state.get("isaac_appo") or {}
+        return int(own.get("policy_version", self.state.get("epoch", 0)))
+
+
+class Video(NamedTuple):
+    """Where a video goes and how many steps it shows."""
+
+    path: Path
+    length: int
+
+
+def load_policy(checkpoint: str) -> Policy:
+    """Read a checkpoint file, or the newest of a run directory; ``…/best.json`` means the file that it points at.
+
+    Errors: CheckpointError naming what is wrong and what lies nearby.
+    """
+    path = Path(checkpoint).expanduser()
+    if path.name == "best.json":
+        best = read_best(path.parent)
+        if best is None:
+            raise CheckpointError(f"checkpoint={checkpoint}: it does not point at a checkpoint that exists")
+        return Policy(best[0], load_checkpoint(best[0]))
+    try:
+        loaded = resolve_resume(str(path.absolute()), path)
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace("resume=", "checkpoint=")) from error
+    assert loaded is not None
+    return Policy(loaded[1], loaded[0])
+
+
+def play_variant(config: RunConfig) -> RunConfig:
+    """The same task to look at: ``task.play`` on top of ``task.env``, nothing staggered, nothing randomised."""
+    task = replace(
+        config.task, env={**config.task.env, **config.task.play}, task={**config.task.task, "randomize": False}
+    )
+    return replace(config, task=task, env=replace(config.env, stagger_resets=False))
+
+
+def build_play_env(config: RunConfig, num_envs: int = 0) -> TaskEnv:
+    """Fresh environments of the play variant; `eval.num_envs` of them unless told otherwise.
+
+    Errors: TaskError for a task that another package brings: films, viewer and export read our own engines.
+    """
+    if config.task.package:
+        what = "can be played, but not filmed, viewed or exported: its simulation belongs to its package"
+        raise TaskError(f"task={config.task.package}:{config.task.name} {what}. Leave out video=true and viewer=true")
+    threads = config.schedule.policy_threads or available_cores()
+    return build_env(play_variant(config), num_envs or config.eval.num_envs, config.eval.seed, False, threads)
+
+
+def play(
+    config: RunConfig, policy: Optional[Policy], agent: str = "trained", video: Optional[Video] = None
+) -> Evaluation:
+    """One full episode in each of `eval.num_envs` environments; the first is filmed on request.
+
+    Errors: CheckpointError, EngineError, TaskError, VideoError.
+    """
+    if config.task.package and video is None:
+        return _play_package(config, policy, agent)
+    env = build_play_env(config)
+    try:
+        act = make_agent(agent, config, policy.state if policy else {}, env)
+        if video is None:
+            result = play_episodes(act, env, config.eval.seed)
+        else:
+            text = caption(config, policy, agent)
+            with Film(env, video.path, video.length, lambda: text) as film:
+                result = play_episodes(act, env, config.eval.seed, film)
+        return result._replace(agent=AGENTS[agent])
+    finally:
+        env.close()
+
+
+def _play_package(config: RunConfig, policy: Optional[Policy], agent: str) -> Evaluation:
+    env = build_package_env(config, config.eval.num_envs, config.eval.seed)
+    try:
+        act = make_agent(agent, config, policy.state if policy else {}, env)
+        return play_episodes(act, env, config.eval.seed)._replace(agent=AGENTS[agent])
+    finally:
+        env.close()
+
+
+def caption(config: RunConfig, policy: Optional[Policy], agent: str) -> str:
+    """What an overlay says: task, policy version, and the lag that it was trained at."""
+    if agent != "trained" or policy is None:
+        return f"{config.task.name}   {AGENTS[agent]}"
+    s = config.schedule
+    lag = f"lag <= {s.max_policy_lag}" if s.name == "free" else f"lag {s.lag}"
+    return f"{config.task.name}   policy version {policy.version}, trained at {lag}"
