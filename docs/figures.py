@@ -111,7 +111,12 @@ def draw(path: Path) -> None:
             _draw_block(axes, block)
         end = max(block.end for block in blocks)
         axes.axvline(end, color="#555555", linewidth=0.8, linestyle=":")
-        axes.set_title(f"{name}: {UPDATES} updates in the time of {end:.1f} collections", loc="left", fontsize=10, fontweight="bold")
+        axes.set_title(
+            f"{name}: {UPDATES} updates in the time of {end:.1f} collections",
+            loc="left",
+            fontsize=10,
+            fontweight="bold",
+        )
         axes.set(
             xlim=(0.0, width * 1.01), ylim=(1.5, -0.5), yticks=(0, 1), yticklabels=("policy stream", "learner stream")
         )

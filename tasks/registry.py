@@ -54,7 +54,7 @@ def _own_class(module: str, name: str) -> Type[Task]:
     where = f"task.module={module!r}"
     try:
         file = importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, TypeError) as error:  # TypeError: a relative name
         remedy = "Give the folder that holds it with --config-dir, or put it on PYTHONPATH"
         raise TaskError(f"{where} cannot be imported: {error}. {remedy}") from error
     found = getattr(file, name, None)

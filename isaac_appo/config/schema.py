@@ -58,12 +58,7 @@ class TaskConfig:
     """`task`: one robot and its job."""
 
     name: str = option("", "the task", required=True)
-    module: str = option(
-        "",
-        "Python module of a task of your own, which holds a class of the task's name",
-        pattern=r"[\w.]*",
-        rule="must be a module, such as my_robot.swingup",
-    )
+    module: str = option("", "Python module of a task of your own, with a class of the task's name", null="")
     env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
