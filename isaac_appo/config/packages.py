@@ -92,7 +92,8 @@ def _with_own_groups(words: List[str]) -> List[str]:
     """The package's folder comes first, so that its Ant is its own; schedule, sim and the like are found in ours."""
     paths = [word.partition("=")[2].strip("[]") for word in words if word.startswith("hydra.searchpath=")]
     others = [word for word in words if not word.startswith("hydra.searchpath=")]
-    return [*others, f"hydra.searchpath=[{','.join(['pkg://isaac_appo.cfg', *paths])}]"]
+    ours = f'"file://{_OURS.resolve()}"'
+    return [*others, f"hydra.searchpath=[{','.join([ours, *paths])}]"]
 
 
 def store_root() -> None:

@@ -293,7 +293,7 @@ class AdvantageConfig:
 class LossConfig:
     """`loss`: which policy the clip is anchored at."""
 
-    name: str = option("decoupled", "loss", choices=("decoupled", "behaviour"))
+    name: str = option("behaviour", "loss", choices=("behaviour", "decoupled"))
     w_max: float = option(2.0, "decoupled: cap on the weight pi_prox / mu", ge=1)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Dict, Iterator, Set
@@ -9,7 +10,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "requirements" / "py311.txt"
+NAME, TORCH = ("py38.txt", "2.4.1") if sys.version_info < (3, 9) else ("py311.txt", "2.13.0")
+LOCK = ROOT / "requirements" / NAME
 CUDA = ("nvidia-", "cuda-", "triton")  # torch's own exact pins, on machines with a GPU only
 
 
@@ -27,7 +29,13 @@ def needs(name: str) -> Iterator[str]:
 
 
 def test_the_lock_holds_exact_versions_and_torch_is_pinned() -> None:
-    assert locked()["torch"] == "2.13.0"
+    assert locked()["torch"] == TORCH
+
+
+def test_what_is_installed_is_what_the_lock_says() -> None:
+    """Each pin resolves for this Python, and these tests speak of it. A local version (+cpu) may follow."""
+    found = {name: metadata.version(name).split("+")[0] for name in locked()}
+    assert found == locked()
 
 
 def test_the_lock_is_complete() -> None:

@@ -19,6 +19,8 @@ from packaging.requirements import Requirement
 from isaac_appo import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
+TOOLS = sys.version_info >= (3, 9)  # mypy and its like are in the lock of Python 3.11 alone
+LOCK = ROOT / "requirements" / ("py311.txt" if TOOLS else "py38.txt")
 NOPE = (
     'main.py:2: error: Cannot find implementation or library stub for module named "isaac_appo.tasks.nope"  '
     "[import-not-found]"
@@ -98,10 +100,10 @@ def test_what_the_wheel_requires_is_locked(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         text = wheel.read(f"isaac_appo-{__version__}.dist-info/METADATA").decode()
     wanted = [Requirement(value) for value in Parser().parsestr(text).get_all("Requires-Dist", [])]
-    wanted = [need for need in wanted if need.marker is None or need.marker.evaluate({"extra": "dev"})]
-    lines = (ROOT / "requirements" / "py311.txt").read_text().splitlines()
+    wanted = [need for need in wanted if need.marker is None or need.marker.evaluate({"extra": "dev" if TOOLS else ""})]
+    lines = LOCK.read_text().splitlines()
     locked = dict(line.split("==") for line in lines if "==" in line)
-    assert {"torch", "rl-games", "mypy"} <= {need.name for need in wanted}
+    assert {"torch", "rl-games"} | ({"mypy"} if TOOLS else set()) <= {need.name for need in wanted}
     assert [str(need) for need in wanted if not need.specifier.contains(locked[need.name])] == []
 
 
@@ -127,8 +129,8 @@ def test_wheel_works_from_another_folder_in_an_empty_venv(built: Built, tmp_path
     for command in ([venv / "bin" / "isaac-appo"], [python, "-m", "isaac_appo"]):
         shown = run(*command, "train", "--cfg", "job", "--resolve", "task=Ant", "num_envs=7", cwd=elsewhere)
         assert "numEnvs: 7" in shown and "terminationHeight: 0.31" in shown
-    assert type_errors(python, elsewhere) == [NOPE]
-    assert os.listdir(elsewhere) == ["main.py"]
+    assert os.listdir(elsewhere) == []
+    assert not TOOLS or type_errors(python, elsewhere) == [NOPE]
 
 
 def test_editable_install_works_from_another_folder(built: Built, tmp_path: Path) -> None:
@@ -142,6 +144,7 @@ def test_editable_install_works_from_another_folder(built: Built, tmp_path: Path
     assert "maxEffort: 400.0" in shown
 
 
+@pytest.mark.skipif(not TOOLS, reason="mypy is in the lock of Python 3.11 alone")
 def test_the_type_checker_sees_the_links_in_the_repository(built: Built) -> None:
     assert type_errors(Path(sys.executable), built.source) == [NOPE]
 
