@@ -86,7 +86,7 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
-    _make_importable(arguments.overrides)
+    make_importable(arguments.overrides)
     package, words = take_package(arguments.overrides, command, errors)
     root = ROOT if package else "config"
     with hydra_loader(command, package) as loader:
@@ -180,7 +180,7 @@ def _search_path(folder: str, errors: List[object]) -> List[str]:
     return [f'hydra.searchpath=["file://{path.resolve()}"]']
 
 
-def _make_importable(overrides: Sequence[str]) -> None:
+def make_importable(overrides: Sequence[str]) -> None:
     """Let `task.module` name a file in the user's folders; last, so that it hides nothing that is installed."""
     for word in overrides:
         found = re.findall(r'file://([^"\]]+)', word) if word.startswith("hydra.searchpath=") else []

@@ -30,3 +30,11 @@ def files_of(text: str) -> Dict[str, str]:
     """Fenced blocks that a line beginning with a file's name in backticks announces, by that name."""
     named = re.findall(r"^`([\w./]+\.\w+)`[^\n]*\n\n```\w+\n(.*?)^```", text, re.M | re.S)
     return dict(named)
+
+
+def commands_of(text: str) -> List[str]:
+    """Every command line in code blocks and in inline code, comments off, in the order of the page's blocks first."""
+    lines = [line for block in code_blocks(text) for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+    lines += [re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", prose(text))]
+    parts = [re.split(r"\s+#", part)[0].strip() for line in lines for part in line.split(" && ")]
+    return [part for part in parts if re.match(r"(isaac-appo|make|docker run|python -m isaac_appo) [\w-]", part)]

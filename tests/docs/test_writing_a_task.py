@@ -48,6 +48,8 @@ def test_it_trains_and_is_played_as_written(there: Path, capsys: pytest.CaptureF
     assert main(["play", "--config-dir", "mine", "task=SwingUp", "agent=zero", "num_envs=4"]) == 0
     mean = float(re.findall(r"^zero: return (\S+)", capsys.readouterr().out, re.M)[0])
     assert -249 <= mean < 0  # it hangs or swings, and -cos(angle) is what a step pays
+    assert main(["play", "--config-dir", "mine", "checkpoint=latest", "num_envs=4"]) == 0
+    assert "Task: SwingUp" in capsys.readouterr().out
 
 
 def test_what_is_wrong_with_it_is_said(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
