@@ -65,7 +65,9 @@ class MujocoWarpEngine(MujocoRows):
     """See `Engine`. What is MuJoCo Warp's own:
 
     Physics is float32. `site_wrench` means what it means in engine `mujoco`: sensors at the start of the last substep.
-    A row is invalid when a coordinate, an effort or a sensor is not finite (or above 1e10).
+    A row is invalid when a coordinate, an effort or a sensor is not finite (or above 1e10). One step from the same
+    state is that of engine `mujoco` to rounding, but for capsules that lean less than 30 degrees from the normal of a
+    plane: there MuJoCo Warp turns the friction pyramid.
 
     Contacts of all rows share `num_envs * nconmax` places and each row has `njmax` constraints (see `capacities`);
     what finds no place is dropped, and `check` says so.
