@@ -20,6 +20,7 @@ from isaac_appo.commands.main import COMMANDS, main
 from tests.docs.pages import PAGES, ROOT, commands_of, files_of
 from tests.helpers import can_film
 
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 9), reason="Python 3.8's lock has neither ONNX nor an encoder")
 DOUBLES = ROOT / "tests" / "doubles"
 NOT_RUN: Dict[str, str] = {
     r"sim=isaacgym\b": "needs Isaac Gym and its Python",
