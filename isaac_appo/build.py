@@ -63,7 +63,7 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
     """The task's environments on the engine that the configuration names."""
     sim, engine = config.task.sim, choose_engine(config)
     return make_env(
-        config.task.name,
+        config.task.path,
         dict(config.task.env),
         sim_dt=sim.dt,
         substeps=sim.substeps,

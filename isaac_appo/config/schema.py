@@ -58,6 +58,7 @@ class TaskConfig:
     """`task`: one robot and its job."""
 
     name: str = option("", "the task", required=True)
+    module: str = option("", "Python module of a task of your own, with a class of the task's name", null="")
     env: Dict[str, Any] = option({}, "the task's own settings; the task checks them", required=True)
     sim: TaskSimConfig = option(TaskSimConfig, "the clock of the physics")
     physics_engine: str = option("physx", "Isaac Gym's", engine="isaacgym", inert="the engine is chosen by sim")
@@ -70,6 +71,11 @@ class TaskConfig:
     def label(self) -> str:
         """Names the task among those of all packages."""
         return f"{self.package}_{self.name}" if self.package else self.name
+
+    @property
+    def path(self) -> str:
+        """What `tasks.registry.task_class` finds it by."""
+        return f"{self.module}:{self.name}" if self.module else self.name
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def make_env(
     """A task by name on an engine by name, ready for `reset()`.
 
     Args:
-        task_name: a key of `registry.TASKS`.
+        task_name: a key of `registry.TASKS`, or `module:Class`.
         env_cfg: the user's `task.env` settings; what is missing takes the task's default.
         sim_dt: s, time of one env step. substeps: physics steps in it.
         seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
