@@ -18,7 +18,7 @@ PYENV = $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.8.*/bin/python3.8
 PYTHON38 ?= $(shell for p in $$(type -ap python3.8) $(PYENV); do $$p -c '$(USABLE38)' 2>/dev/null && { echo $$p; break; }; done)
 PIP38 := $(PY38) -m pip install -qq --disable-pip-version-check
 
-.PHONY: train test check bench venv test-py38 venv38 find-py38 clean
+.PHONY: train test check bench docs venv test-py38 venv38 find-py38 clean
 
 train: $(STAMP)
 	@$(PY) -m isaac_appo train $(ARGS)
@@ -26,6 +26,9 @@ train: $(STAMP)
 # Alone on the machine: blocks that other load disturbs are rejected. BENCH="--quick" takes two minutes.
 bench: $(STAMP)
 	@$(PY) -m isaac_appo bench $(BENCH)
+
+docs: $(STAMP)
+	@$(PY) -m mkdocs build
 
 test: check
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -q --durations=10
@@ -70,5 +73,5 @@ $(STAMP38): $(LOCK38) setup.py pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV38) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV38) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

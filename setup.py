@@ -35,6 +35,7 @@ EXTRAS = {
         "isaacgym-stubs==1.1rc4",
         "setuptools>=64",
         "wheel",
+        "mkdocs",
     ],
     "wandb": ["wandb>=0.24"],
     "optuna": ["optuna"],

@@ -35,12 +35,34 @@ def _nearest(word: str, known: List[str]) -> str:
 
 
 def task_class(name: str) -> Type[Task]:
-    """The class of a task. Errors: TaskError that lists all tasks."""
+    """The class of a task: a key of `TASKS`, or `module:Class` for one of the user's own.
+
+    Errors: TaskError that lists all tasks, or says what is wrong with the user's.
+    """
+    if ":" in name:
+        return _own_class(*name.split(":", 1))
     if name not in TASKS:
         known = sorted(TASKS)
-        raise TaskError(f"task={name!r} does not exist.{_nearest(str(name), known)} Tasks: {', '.join(known)}")
+        own = "One of your own says module: in its YAML"
+        raise TaskError(f"task={name!r} does not exist.{_nearest(str(name), known)} Tasks: {', '.join(known)}. {own}")
     module, attribute = TASKS[name].split(":")
     found: Type[Task] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _own_class(module: str, name: str) -> Type[Task]:
+    where = f"task.module={module!r}"
+    try:
+        file = importlib.import_module(module)
+    except (ImportError, TypeError) as error:  # TypeError: a relative name
+        remedy = "Give the folder that holds it with --config-dir, or put it on PYTHONPATH"
+        raise TaskError(f"{where} cannot be imported: {error}. {remedy}") from error
+    found = getattr(file, name, None)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        raise TaskError(f"{where} ({file.__file__}) has no class {name!r} derived from isaac_appo.tasks.base.Task")
+    lacking = [key for key in Task.__annotations__ if not hasattr(found, key)] + sorted(found.__abstractmethods__)
+    if lacking:
+        raise TaskError(f"{where}: class {name} lacks {', '.join(lacking)}; see the docstring of Task")
     return found
 
 
@@ -68,7 +90,7 @@ def resolve_env_cfg(name: str, env_cfg: Mapping[str, Any]) -> Dict[str, float]:
     given = {key: value for key, value in env_cfg.items() if key not in _WITHOUT_EFFECT and value is not None}
     faults = [fault for fault in (_fault(cls, key, value) for key, value in given.items()) if fault]
     if faults:
-        raise TaskError("\n".join([*faults, f"Settings of {name}: {', '.join(cls.defaults)}"]))
+        raise TaskError("\n".join([*faults, f"Settings of {cls.name}: {', '.join(cls.defaults)}"]))
     return {key: type(default)(given.get(key, default)) for key, default in cls.defaults.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -85,6 +86,7 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     errors: List[object] = []
     arguments = parse_arguments(argv, errors)
     register_resolvers()
+    make_importable(arguments.overrides)
     package, words = take_package(arguments.overrides, command, errors)
     root = ROOT if package else "config"
     with hydra_loader(command, package) as loader:
@@ -176,6 +178,13 @@ def _search_path(folder: str, errors: List[object]) -> List[str]:
         errors.append(f"--config-dir {show(folder)}: no such folder. Give the folder that holds task/ and train/")
         return []
     return [f'hydra.searchpath=["file://{path.resolve()}"]']
+
+
+def make_importable(overrides: Sequence[str]) -> None:
+    """Let `task.module` name a file in the user's folders; last, so that it hides nothing that is installed."""
+    for word in overrides:
+        found = re.findall(r'file://([^"\]]+)', word) if word.startswith("hydra.searchpath=") else []
+        sys.path += [folder for folder in found if folder not in sys.path]
 
 
 def _dashed(word: str) -> str:

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from isaac_appo.commands.compose import compose
+from isaac_appo.commands.compose import compose, make_importable, parse_arguments
 from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError
 from isaac_appo.config.option import rules_of
@@ -88,14 +88,18 @@ def run_of(checkpoint: str) -> Optional[StoredRun]:
 
 def config_for(run: Optional[StoredRun], words: Sequence[str], command: str) -> RunConfig:
     """The run's stored configuration with `words` on top, or what `words` compose where there is no run or a word
-    chooses another task, network or schedule. Raises ConfigError."""
-    chosen = [word for word in words if word.lstrip("+").partition("=")[0] in GROUPS and not word.startswith("sim=")]
-    if run is None or chosen or any(word.startswith(("-", "~")) for word in words):
+    chooses another task, network or schedule; `--config-dir` says where the task's own file is. Raises ConfigError."""
+    errors: List[object] = []
+    arguments = parse_arguments(words, errors)
+    plain = [word for word in arguments.overrides if not word.startswith("hydra.searchpath=")]
+    chosen = any(word.lstrip("+").partition("=")[0] in GROUPS and not word.startswith("sim=") for word in plain)
+    if run is None or chosen or errors or arguments.show_config or any(word.startswith("~") for word in plain):
         return compose(words, command).config
+    make_importable(arguments.overrides)
     cfg = OmegaConf.load(run.path / "config.yaml")
     assert isinstance(cfg, DictConfig)
     # how the run was started does not matter any more
-    for key, value in {"checkpoint": "", "resume": "auto", "test": False, **dict(map(_override, words))}.items():
+    for key, value in {"checkpoint": "", "resume": "auto", "test": False, **dict(map(_override, plain))}.items():
         OmegaConf.update(cfg, key, value, force_add=True)
     return validate(cfg)[0]
 

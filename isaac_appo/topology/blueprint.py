@@ -48,7 +48,7 @@ class Layout(NamedTuple):
 
 def layout_of(config: RunConfig) -> Layout:
     """Lay the run out; only one small copy of the policy is allocated."""
-    task, horizon = task_class(config.task.name), config.ppo.horizon_length
+    task, horizon = task_class(config.task.path), config.ppo.horizon_length
     size, count, _ = fit_minibatch(config.num_envs * horizon, config.ppo.minibatch_size)
     program = build_program(config, count)
     shards = shard_sizes(config.num_envs, program.num_workers)
