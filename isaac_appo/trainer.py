@@ -233,6 +233,7 @@ class Trainer:
             self.reporter.warn(f"evaluation or film of version {job.version} failed: {result.error}. Training goes on.")
         if result.film is not None:
             self.reporter.message(f"Video of version {job.version}: {result.film}")
+            self.reporter.video(result.film, job.update * self.pipeline.ledger.rows)
         self.writer.spare.discard(job.checkpoint)
         if found is None:
             return {}
