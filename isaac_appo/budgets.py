@@ -60,6 +60,9 @@ def resolve_budgets(
     elif stored is not None:
         policy, learner = policy or int(stored["policy"]), learner or int(stored["learner"])
         reason = "as in the checkpoint"
+    elif s.executor == "cuda":
+        policy = learner = 1
+        reason = "the host only enqueues"
     elif policy or learner:
         policy, learner = policy or max(1, (cores - learner) // workers), learner or max(1, cores - workers * policy)
         reason = f"what was asked, and the rest of {cores} cores"

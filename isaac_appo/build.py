@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+from dataclasses import asdict, replace
 from typing import Any, Callable, Dict, List, Optional
 
 import torch
@@ -33,6 +34,29 @@ def choose_engine(config: RunConfig) -> EngineChoice:
         return resolve_engine(config.sim.name, config.sim_device, config.rl_device, config.pipeline)
     except EngineError as error:
         raise ConfigError([str(error)]) from error
+
+
+def place_executor(config: RunConfig, engine: EngineChoice, asked: str) -> RunConfig:
+    """The configuration with the executor for the engine's device; ``asked`` is what the user typed or ``auto``.
+
+    Errors: ConfigError for ``cuda`` where the tensors are not on a GPU.
+    """
+    on_gpu = engine.device.startswith("cuda")
+    if asked == "auto" and on_gpu:
+        return replace(config, schedule=replace(config.schedule, executor="cuda"))
+    if asked == "cuda" and not on_gpu:
+        rule = f"there is no GPU to enqueue on, as {engine}"
+        raise ConfigError([Finding("schedule.executor", "cuda", rule, "Use schedule.executor=auto")])
+    return config
+
+
+def set_numerics(config: RunConfig, device: str) -> None:
+    """Process-wide switches of torch: TensorFloat-32 products on a GPU, or deterministic kernels in full precision."""
+    if config.torch_deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need, says torch
+    torch.use_deterministic_algorithms(config.torch_deterministic)
+    tf32 = device.startswith("cuda") and not config.torch_deterministic
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
 
 def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, threads: int, log_dir: str = "") -> TaskEnv:
@@ -107,7 +131,9 @@ def model_maker(config: RunConfig, num_obs: int, num_actions: int, num_states: i
         central: Optional[CentralValue] = None
         if critic is not None:
             central = CentralValue(critic.network, num_states, num_actions, critic.normalize_input, ppo.normalize_value)
-        return ActorCritic(network, num_obs, num_actions, *switches, central).to(device)
+        model = ActorCritic(network, num_obs, num_actions, *switches, central).to(device)
+        model.mixed_precision = ppo.mixed_precision
+        return model
 
     return make
 
@@ -202,4 +228,5 @@ def pipeline_settings(config: RunConfig) -> PipelineSettings:
         clip_actions=config.ppo.clip_actions,
         max_nan_fraction=config.env.max_nan_fraction,
         on_excess=schedule.on_excess if schedule.name == "free" else "throttle",
+        graphs=schedule.graphs,
     )

@@ -98,21 +98,28 @@ class Evaluator:
 
     def due(self, update: int) -> Due:
         """What is due after `update` updates; asked once per boundary whose weights are published."""
-        every, frequency, horizon = (
-            self.config.eval.every,
-            self.config.capture_video_freq,
-            self.config.ppo.horizon_length,
-        )
-        due = Due(
-            every > 0 and update // every > self._evaluated // every,
-            self.config.capture_video and update * horizon // frequency > self._filmed * horizon // frequency,
-        )
+        due = self._due(update)
         self._evaluated = update if due.evaluate else self._evaluated
         self._filmed = update if due.film else self._filmed
         if any(due) and self.busy:
             self.skipped += 1
             return Due(False, False)
         return due
+
+    def wants(self, update: int) -> bool:
+        """Whether something will be due after `update` updates."""
+        return any(self._due(update))
+
+    def _due(self, update: int) -> Due:
+        every, frequency, horizon = (
+            self.config.eval.every,
+            self.config.capture_video_freq,
+            self.config.ppo.horizon_length,
+        )
+        return Due(
+            every > 0 and update // every > self._evaluated // every,
+            self.config.capture_video and update * horizon // frequency > self._filmed * horizon // frequency,
+        )
 
     @property
     def busy(self) -> bool:

@@ -8,10 +8,12 @@ numbers: as easy as 1, 2, 3" (SC 2011).
 from __future__ import annotations
 
 import os
+import threading
+from typing import Any, Sequence
 
 import warp as wp
 
-__all__ = ["ACTION_NOISE", "RESET", "STAGGER", "philox_normal", "philox_uniform", "wp"]
+__all__ = ["ACTION_NOISE", "RESET", "STAGGER", "launch", "philox_normal", "philox_uniform", "use_stream", "wp"]
 
 if hasattr(wp.config, "log_level"):
     wp.config.log_level = wp.LOG_ERROR
@@ -35,6 +37,21 @@ def _init_warp() -> None:
 
 
 _init_warp()
+
+_thread = threading.local()
+"""Warp's current stream belongs to the device, not to the thread: two threads would launch on each other's."""
+
+
+def use_stream(stream: Any) -> None:
+    """The Warp stream that :func:`launch` uses in this thread from now on; ``None``, at first, is the device's own."""
+    _thread.stream = stream
+
+
+def launch(kernel: Any, dim: Any, inputs: Sequence[Any], outputs: Sequence[Any] = (), device: str = "cpu") -> None:
+    """``wp.launch`` on this thread's stream."""
+    stream = getattr(_thread, "stream", None)
+    wp.launch(kernel, dim, inputs=inputs, outputs=outputs, device=device, stream=stream)
+
 
 ACTION_NOISE = 0  # stream numbers: one per use, so that no two uses ever share a draw
 RESET = 1

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Sequence, Tuple
+from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 from isaac_appo.config import RunConfig
 from isaac_appo.report.guard_rails import idle_advice
 from isaac_appo.schedule.executors.base import Executor
+from isaac_appo.schedule.overlap import WORTH_ITS_LAG, Overlap, OverlapMeter
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
-from isaac_appo.schedule.program import LEARNER
+from isaac_appo.schedule.program import LEARNER, Lockstep
 
 POLICY = "policy"
-HIDDEN_WORTH_ITS_LAG = 0.1
-"""Below this hidden fraction a run is told to use ``schedule=sync`` (what ``schedule.fallback=warn`` means)."""
 
 
 class Meter:
@@ -23,6 +22,8 @@ class Meter:
     def __init__(self, config: RunConfig, pipeline: Pipeline) -> None:
         self.config, self.pipeline = config, pipeline
         self.episodes: Deque[Tuple[float, int]] = deque(maxlen=config.ppo.games_to_track)
+        self.measured: Optional[Overlap] = None
+        self._overlap = OverlapMeter(pipeline.program)
         self.seconds = 0.0
         self._started = self._last = time.perf_counter()
         self._clock: Dict[str, float] = {}
@@ -39,6 +40,7 @@ class Meter:
 
     def start(self) -> None:
         """Start the clock of this process."""
+        self._overlap = OverlapMeter(self.pipeline.program)
         self._started = self._last = time.perf_counter()
 
     def stop(self) -> None:
@@ -49,6 +51,8 @@ class Meter:
         """The metrics of one update."""
         self.episodes.extend(report.episodes)
         ledger = self.pipeline.ledger.totals()
+        assert self.pipeline.executor is not None
+        self.measured = self._overlap.boundary(report.update, self.pipeline.executor) or self.measured
         return {
             **report.metrics,
             **self._rewards(),
@@ -94,6 +98,8 @@ class Meter:
         spent = {name: value - self._clock.get(name, 0.0) for name, value in clock.items()}
         self._clock = clock
         rows = self.pipeline.ledger.rows
+        if not executor.host_clock:  # the streams' own times are the device's: see the summary
+            return {"performance/step_inference_rl_update_fps": rows / wall, "perf/_fps": rows / wall}
         return {
             "performance/step_time": spent["env"],
             "performance/step_inference_time": spent["collect"],
@@ -132,16 +138,29 @@ class Meter:
         executor = self.pipeline.executor
         if executor is None:
             return "nothing ran"
+        if not executor.host_clock:
+            advice = "" if self.measured is None or self.measured.pays else "; overlap does not pay here: schedule=sync"
+            return f"{self.measured or 'too few updates to time them alone'}{advice}; {executor.describe()}"
         policy, learner, wall = policy_seconds(executor), executor.busy_s[LEARNER], max(self.seconds, 1e-9)
         hidden = (policy + learner - wall) / max(min(policy, learner), 1e-9)
         text = f"policy stream busy {policy:.1f} s, learner stream busy {learner:.1f} s, of {wall:.1f} s"
         if self.pipeline.program.max_lag == 0:
             return text + " (they take turns at lag 0)"
         text += f"; {100 * min(1.0, max(0.0, hidden)):.0f} % of the shorter one was hidden behind the longer"
-        if hidden < HIDDEN_WORTH_ITS_LAG:
+        if self.turns_from is not None:
+            when = self.measured or "before the resume"
+            return f"{text}. Overlap did not pay ({when}): in turns from slab {self.turns_from} on"
+        if hidden < WORTH_ITS_LAG:
             return text + ". Overlap does not pay here: schedule=sync is as fast and trains on fresher data"
         advice = idle_advice(_idle(policy, wall), _idle(learner, wall))
         return f"{text}. {advice}" if advice else text
+
+    @property
+    def turns_from(self) -> Optional[int]:
+        """The slab from which on the streams take turns because overlap did not pay, if that was decided."""
+        program = self.pipeline.program
+        switched = isinstance(program, Lockstep) and program.switch.at < program.num_updates
+        return program.switch.at if switched else None  # type: ignore[attr-defined]
 
     def state_dict(self) -> List[List[Any]]:
         """The episode window."""

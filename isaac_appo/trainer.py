@@ -24,8 +24,9 @@ from isaac_appo.report.guard_rails import Facts, GuardRails
 from isaac_appo.report.reporter import Reporter
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.trace import Trace
+from isaac_appo.schedule.device_pipeline import DevicePipeline
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
-from isaac_appo.schedule.program import LEARNER
+from isaac_appo.schedule.program import LEARNER, Lockstep
 
 CENTRAL_KEYS = ("assymetric_vf_nets", "assymetric_vf_optimizer")
 """rl_games' keys, in its spelling, of an asymmetric critic."""
@@ -79,7 +80,10 @@ class Trainer:
         learner = learner_settings(config)
         program = build_program(config, learner.minibatches)
         settings = pipeline_settings(config)
-        self.pipeline = Pipeline(self.envs, make_model, program, settings, learner, self._on_boundary)
+        kind = DevicePipeline if config.schedule.executor == "cuda" else Pipeline
+        self.pipeline: Pipeline = kind(
+            self.envs, make_model, program, settings, learner, self._on_boundary, settle=self._must_settle
+        )
         self.meter = Meter(config, self.pipeline)
         self.evaluator: Optional[Evaluator] = None
         if config.eval.every or config.capture_video:
@@ -134,21 +138,17 @@ class Trainer:
 
     def _on_boundary(self, report: UpdateReport) -> None:
         self.updates = report.update + 1
+        measured = self.meter.measured
         row = {**self.meter.row(report), **self._evaluations()}
         self.reporter.log(self.updates, self.env_steps, row)
         for sentence in self.rails.look(row):
             self.reporter.warn(sentence)
+        if self.meter.measured is not measured:
+            self._weigh_overlap(report.update)
         for env in self.envs:
             env.set_train_info(self.env_steps)
-        last = self.updates == self.config.max_iterations
-        stop = self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
-        every = self.config.ppo.save_frequency
-        if last or stop or (every and self.updates % every == 0):
-            self.save()
-        if self.evaluator is not None and not stop and not (last and self.config.eval.enabled):
-            self._look(self.evaluator)
-        if stop and not last:
-            self.pipeline.stop()
+        if report.settled:
+            self._on_settled(report.update)
 
         if self.trace is not None:
             assert self.pipeline.executor is not None
@@ -158,6 +158,37 @@ class Trainer:
         ppo, longest = self.config.ppo, self.envs[0].max_episode_length
         overlaps = self.pipeline.program.max_lag > 0
         return GuardRails(Facts(longest, ppo.horizon_length, ppo.clip_actions, overlaps, fresh))
+
+    def _on_settled(self, update: int) -> None:
+        """What reads the weights as of ``update`` or ends the run there."""
+        last, stop = self.updates == self.config.max_iterations, self._must_end()
+        if self._must_save(update):
+            self.save()
+        if self.evaluator is not None and not stop and not (last and self.config.eval.enabled):
+            self._look(self.evaluator)
+        if stop and not last:
+            self.pipeline.stop()
+
+    def _weigh_overlap(self, update: int) -> None:
+        """Overlap has just been measured: where it does not pay, ``schedule.fallback=auto`` goes on in turns."""
+        overlap, program = self.meter.measured, self.pipeline.program
+        if overlap is None or overlap.pays or self.config.schedule.fallback != "auto":
+            return
+        if isinstance(program, Lockstep) and program.lag > 0 and self.meter.turns_from is None:
+            slab = self.pipeline.go_synchronous(update)
+            self.reporter.message(f"Overlap does not pay here ({overlap}): in turns from slab {slab} on")
+
+    def _must_end(self) -> bool:
+        return self._stop_requested() or self.meter.mean_reward >= self.config.ppo.score_to_win
+
+    def _must_settle(self, update: int) -> bool:
+        """Whether the weights as of ``update`` are wanted."""
+        return self._must_save(update) or (self.evaluator is not None and self.evaluator.wants(update + 1))
+
+    def _must_save(self, update: int) -> bool:
+        """Whether a checkpoint is due after ``update``. On a GPU the return is that of two updates before."""
+        last, every = update + 1 == self.config.max_iterations, self.config.ppo.save_frequency
+        return last or bool(every and (update + 1) % every == 0) or self._must_end()
 
     def _held(self, stream: str) -> int:
         """The version that the learner trains, or the snapshot that a policy stream acts with."""

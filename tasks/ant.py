@@ -16,7 +16,7 @@ from typing import ClassVar, Dict, Mapping, Tuple
 import torch
 from torch import Tensor
 
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.sim.engine import Engine
 from isaac_appo.tasks.base import Task, asset
 
@@ -252,7 +252,7 @@ class Ant(Task):
 
     def observe(self) -> None:
         """See `Task`."""
-        wp.launch(observe_ant, self.num_envs, inputs=self._inputs, outputs=self._outputs, device=str(self.device))
+        launch(observe_ant, self.num_envs, inputs=self._inputs, outputs=self._outputs, device=str(self.device))
 
     def saved(self) -> Dict[str, Tensor]:
         """See `Task`: where every torso was, which the progress reward needs."""

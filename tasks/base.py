@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import ClassVar, Dict, Mapping, Tuple
+from typing import Any, ClassVar, Dict, Mapping, Tuple
 
 import torch
 from torch import Tensor
 
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.sim.engine import Engine, EngineError
 from isaac_appo.tasks.reset_kernels import start_episodes
 
@@ -90,14 +90,15 @@ class Task(abc.ABC):
     def _efforts(self) -> None:
         """Fill `efforts` [N, D] in N·m (N) from `actions`."""
 
-    def reset(self, step: int) -> None:
-        """Start an episode in the rows under `fresh`; `step` counts the env's steps and numbers the draws."""
+    def reset(self, clock: Any) -> None:
+        """Start an episode in the rows under `fresh`; `clock`, a Warp array [1] int64 that counts the env's steps,
+        numbers the draws."""
         w = self.wp
-        inputs = [w["fresh"], self.seed, step, self.pos_spread, self.vel_spread]
+        inputs = [w["fresh"], self.seed, clock, self.pos_spread, self.vel_spread]
         inputs += [w[key] for key in ("initial_root_pos", "initial_root_quat", "initial_dof_pos")]
         inputs += [w["dof_lower"], w["dof_upper"]]
         outputs = [w[key] for key in ("root_pos", "root_quat", "root_lin_vel", "root_ang_vel", "dof_pos", "dof_vel")]
-        wp.launch(start_episodes, self.num_envs, inputs=inputs, outputs=outputs, device=str(self.device))
+        launch(start_episodes, self.num_envs, inputs=inputs, outputs=outputs, device=str(self.device))
         self.engine.reset(self.fresh)
 
     @abc.abstractmethod

@@ -6,7 +6,7 @@ from typing import ClassVar, Dict, Tuple
 
 import torch
 
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.tasks.base import Task, asset
 
 __all__ = ["Cartpole"]
@@ -77,4 +77,4 @@ class Cartpole(Task):
         w = self.wp
         inputs = [self.cfg["resetDist"], w["dof_pos"], w["dof_vel"]]
         outputs = [w["obs"], w["reward"], w["terminated"]]
-        wp.launch(observe_cartpole, self.num_envs, inputs=inputs, outputs=outputs, device=str(self.device))
+        launch(observe_cartpole, self.num_envs, inputs=inputs, outputs=outputs, device=str(self.device))

@@ -19,7 +19,7 @@ _NEXT_DRAW = wp.constant(wp.uint32(16))
 def start_episodes(
     fresh: wp.array(dtype=wp.bool),
     seed: wp.uint64,
-    step: wp.uint64,
+    clock: wp.array(dtype=wp.int64),
     pos_spread: float,
     vel_spread: float,
     initial_root_pos: wp.array2d(dtype=float),
@@ -42,6 +42,7 @@ def start_episodes(
     n = wp.tid()
     if not fresh[n]:
         return
+    step = wp.uint64(clock[0])
     for a in range(initial_root_pos.shape[0]):
         for i in range(3):
             root_pos[n, a, i] = initial_root_pos[a, i]

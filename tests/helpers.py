@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -17,6 +18,8 @@ from isaac_appo.learn.loss import LossSettings
 from isaac_appo.learn.target_kernels import RewardShaper
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.policy.actor_critic import ActorCritic
+from isaac_appo.schedule.device_pipeline import DevicePipeline
+from isaac_appo.schedule.executors.device import Device
 from isaac_appo.schedule.pipeline import Pipeline, PipelineSettings, UpdateReport, worker_key
 from isaac_appo.schedule.program import Free, Lockstep, Program, shard_sizes
 
@@ -81,11 +84,14 @@ def cartpole_pipeline(
     num_updates: int = 10,
     num_workers: int = 1,
     free: Optional[Dict[str, Any]] = None,
+    device: Optional[Device] = None,
+    make: Any = DevicePipeline,
     **settings: Any,
 ) -> Pipeline:
     """A Cartpole pipeline of 32 envs and horizon 8 whose episodes are short, so that dead rows and time-outs abound.
 
-    ``free`` holds the fields of a :class:`Free` program; without it the schedule is lockstep.
+    ``free`` holds the fields of a :class:`Free` program; without it the schedule is lockstep. With ``device`` it is a
+    pipeline of the class ``make`` on that device.
     """
     s = pipeline_settings(**settings)
     changed = learner_settings(**{"seed": s.seed, **(learner or {})})
@@ -99,9 +105,11 @@ def cartpole_pipeline(
         make_env("Cartpole", {"episodeLength": 21}, num_envs=n, seed=worker_key(s.seed, w), stagger=True)
         for w, n in enumerate(shard_sizes(32, num_workers))
     ]
-    return Pipeline(
-        envs, lambda: make_model(envs[0].num_obs, envs[0].num_actions, s.seed), program, s, changed, on_boundary
-    )
+    model = partial(make_model, envs[0].num_obs, envs[0].num_actions, s.seed)
+    if device is None:
+        return Pipeline(envs, model, program, s, changed, on_boundary)
+    pipeline: Pipeline = make(envs, model, program, s, changed, on_boundary, device=device)
+    return pipeline
 
 
 def with_random_sleeps(pipeline: Pipeline, seed: int, longest_s: float = 0.003) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
@@ -45,14 +46,16 @@ def main(argv: List[str]) -> int:
 
 
 def _train(composed: ComposedConfig) -> int:
-    from isaac_appo.build import choose_engine
+    from isaac_appo.build import choose_engine, place_executor, set_numerics
     from isaac_appo.checkpoint import resolve_resume
     from isaac_appo.report.run_dir import RunDir
     from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import SignalGuard
 
-    config = composed.config
-    engine = choose_engine(config)
+    engine = choose_engine(composed.config)
+    config = place_executor(composed.config, engine, composed.cfg.schedule.executor)
+    composed = replace(composed, config=config)
+    set_numerics(config, engine.device)
     wandb_options(config)  # a missing package is said before the run directory is touched
     run_dir = RunDir.create(config.run_root, config.task.label, config.experiment, config.seed)
     try:  # in this order, a refusal leaves the directory as it was

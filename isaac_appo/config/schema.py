@@ -200,7 +200,7 @@ class PPOConfig:
     device_name: str = option("", "the same, for rl_games' player", null="", silent=True)
     ppo: bool = option(True, "PPO", refused="this trainer is PPO")
     multi_gpu: bool = option(False, "several GPUs", refused="not supported yet")
-    mixed_precision: bool = option(False, "float16 on CUDA", inert="float32 is used")
+    mixed_precision: bool = option(False, "bfloat16 for the networks; probabilities, targets and losses stay float32")
     torch_compile: bool = option(False, "torch.compile", inert="nothing is compiled", null=False)
     print_stats: bool = option(True, "console", inert="the console is set by report.console")
     use_diagnostics: bool = option(False, "extra statistics", inert="they are always logged")
@@ -266,17 +266,16 @@ class ScheduleConfig:
     num_workers: int = option(1, "shards of the environments, each with its own stream and slabs", ge=1)
     executor: str = option(
         "auto",
-        "what interprets the program; auto = inline at lag 0, else threads",
-        choices=("auto", "inline", "threads"),
-        later={"cuda": ("not built yet", "Use schedule.executor=threads")},
+        "what interprets the program; auto = cuda where the tensors are on a GPU, else inline at lag 0, else threads",
+        choices=("auto", "inline", "threads", "cuda"),
     )
+    graphs: bool = option(True, "executor cuda: replay rollouts and minibatches as CUDA graphs")
     policy_threads: int = option(0, "threads of each policy stream, 0 = chosen for this machine", ge=0, le=1024)
     learner_threads: int = option(0, "threads of the learner stream, 0 = chosen for this machine", ge=0, le=1024)
     fallback: str = option(
         "warn",
-        "when overlap does not pay",
-        choices=("warn",),
-        later={"auto": ("comes later", "Use schedule.fallback=warn")},
+        "when overlap does not pay; warn: say so, auto: go on in turns, lockstep only",
+        choices=("warn", "auto"),
     )
 
 

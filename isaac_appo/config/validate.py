@@ -189,6 +189,13 @@ def _reachable(config: RunConfig) -> Iterator[Finding]:
         yield Finding("schedule.max_policy_lag", s.max_policy_lag, f"{rule}{s.broadcast_every - 1})", fix)
 
 
+@_check(_ERRORS, "schedule.fallback", "torch_deterministic")
+def _fallback(config: RunConfig) -> Iterator[Finding]:
+    if config.schedule.fallback == "auto" and config.torch_deterministic:
+        rule = "decides by the clock what is trained on, which torch_deterministic rules out"
+        yield Finding("schedule.fallback", "auto", rule, "Use schedule.fallback=warn")
+
+
 @_check(_ERRORS, "schedule.name", "schedule.max_lead_steps", "schedule.broadcast_every", f"{_PPO}.horizon_length")
 def _lead(config: RunConfig) -> Iterator[Finding]:
     s, least = config.schedule, config.schedule.broadcast_every * config.ppo.horizon_length
@@ -338,6 +345,8 @@ def _combinations(config: RunConfig) -> Iterator[str]:
     switched_off = (
         (config.schedule.name != "free", "schedule", _FREE, f"schedule={config.schedule.name} has no such limit"),
         (config.schedule.name == "free", "schedule", ("lag",), "schedule=free is bounded by max_policy_lag"),
+        (config.schedule.name != "lockstep", "schedule", ("fallback",), "only schedule=lockstep falls back to turns"),
+        (config.schedule.executor not in ("auto", "cuda"), "schedule", ("graphs",), "executor is not cuda"),
         (config.advantage.name == "gae", "advantage", ("rho_bar", "c_bar"), "advantage=gae has no caps"),
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
         (not (config.eval.enabled or config.eval.every), "eval", ("num_envs",), "eval.enabled is False"),

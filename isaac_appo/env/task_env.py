@@ -9,7 +9,7 @@ from torch import Tensor
 
 from isaac_appo.env.step_kernels import begin_step, finish_step, stagger_ages
 from isaac_appo.env.vec_env import Space, VecEnv
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.sim.engine import Engine, EngineError, EngineSpec
 from isaac_appo.sim.registry import engine_class
 from isaac_appo.tasks.base import Task
@@ -40,11 +40,12 @@ class TaskEnv(VecEnv):
         self.engine = engine
         self.seed = seed
         self.stagger_resets = stagger_resets
-        self.steps = 0
+        self._started = False
         self.num_envs = engine.num_envs
         self.device = engine.device
         self.host_synchronous = engine.host_synchronous
         self.exclusive = engine.exclusive
+        self.capturable = engine.capturable
         self.max_episode_length = task.episode_length
         clip_obs, clip_actions = task.cfg["clipObservations"], task.cfg["clipActions"]
         self.spaces = {
@@ -56,36 +57,44 @@ class TaskEnv(VecEnv):
         self.truncated = torch.zeros(n, dtype=torch.bool, device=device)
         self.invalid = torch.zeros(n, dtype=torch.bool, device=device)
         self.progress = torch.zeros(n, dtype=torch.int32, device=device)
+        self._clock = torch.zeros(1, dtype=torch.int64, device=device)
+        self._wp_clock = wp.from_torch(self._clock)
         self._wp = {key: wp.from_torch(getattr(self, key)) for key in ("truncated", "invalid", "progress")}
         self._wp.update({key: task.wp[key] for key in ("obs", "reward", "terminated", "fresh")})
         self._wp["broken"] = wp.from_torch(engine.invalid)
 
     def _launch(self, kernel: Any, inputs: Tuple[Any, ...], names: Tuple[str, ...]) -> None:
         arrays = [self._wp[name] for name in names]
-        wp.launch(kernel, self.num_envs, inputs=[*inputs, *arrays], device=str(self.device))
+        launch(kernel, self.num_envs, inputs=[*inputs, *arrays], device=str(self.device))
+
+    @property
+    def steps(self) -> int:
+        """See the class; reading it waits for the device, where it is kept so that a captured step counts too."""
+        return int(self._clock)
 
     def _observe(self) -> None:
         """Start the fresh rows' episodes, then observe and finish all rows."""
-        self.task.reset(self.steps)
+        self.task.reset(self._wp_clock)
         self.task.observe()
         names = ("fresh", "broken", "progress", "obs", "reward", "terminated", "truncated", "invalid")
         self._launch(finish_step, (self.max_episode_length, self.task.cfg["clipObservations"]), names)
-        self.steps += 1
+        self._clock.add_(1)
 
     def reset(self) -> Tensor:
         """See `VecEnv`."""
-        if self.stagger_resets and self.steps == 0:
-            self._launch(stagger_ages, (self.seed, self.steps, self.max_episode_length), ("progress",))
+        if self.stagger_resets and not self._started:
+            self._launch(stagger_ages, (self.seed, 0, self.max_episode_length), ("progress",))
         else:
             self.progress.zero_()
         self.task.fresh.fill_(True)
         self.task.actions.zero_()
+        self._started = True
         self._observe()
         return self.obs
 
     def step(self, actions_NA: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
         """See `VecEnv`. Actions beyond ±clipActions are clipped. Errors: EngineError before the first `reset()`."""
-        if self.steps == 0:
+        if not self._started:
             raise EngineError("step() before reset(): call reset() once to start the episodes")
         self.task.apply(actions_NA)
         self.engine.step()
@@ -102,7 +111,7 @@ class TaskEnv(VecEnv):
     def state_dict(self) -> Dict[str, Tensor]:
         """See `VecEnv`. Keys: this env's tensors, "steps" int64, "task.*" and "engine.*"."""
         state = {key: value.clone() for key, value in self._saved().items()}
-        state["steps"] = torch.tensor(self.steps, dtype=torch.int64)
+        state["steps"] = self._clock[0].clone()
         state.update({f"engine.{key}": value for key, value in self.engine.state_dict().items()})
         return state
 
@@ -120,7 +129,8 @@ class TaskEnv(VecEnv):
         self.engine.load_state_dict(engine_state)
         for key, tensor in mine.items():
             tensor.copy_(own[key])
-        self.steps = int(own["steps"])
+        self._clock.fill_(int(own["steps"]))
+        self._started = int(own["steps"]) > 0
 
     def check(self) -> None:
         """See `VecEnv`."""

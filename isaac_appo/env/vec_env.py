@@ -36,6 +36,7 @@ class VecEnv(abc.ABC):
             `final_obs` if the env offers it.
             manual: the caller resets; an adapter does, and makes it same_step with `final_obs`.
         host_synchronous: whether `step` itself makes the host wait.
+        capturable: of one that does not, whether `step` is kernels alone, so that it may become part of a CUDA graph.
         max_episode_length: steps, dead row included, after which an episode is truncated.
         invalid: [N] bool, rows of the last `step` whose physics or values broke. Such a row is terminated with reward 0
             and a zero observation.
@@ -54,6 +55,7 @@ class VecEnv(abc.ABC):
     spaces: Dict[str, Space]
     autoreset: str
     host_synchronous: bool
+    capturable: bool = True
     max_episode_length: int
     invalid: Tensor
     states: Optional[Tensor] = None

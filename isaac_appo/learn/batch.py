@@ -94,10 +94,8 @@ class Batch:
         fields += [self.states] if self.states is not None else []
         return [Minibatch(*(f[i * self.size : (i + 1) * self.size] for f in fields)) for i in range(self.count)]
 
-    def shuffle(self, seed: int) -> None:
-        """Permute all rows, padding included, by a permutation that is a function of ``seed`` alone."""
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(self.mask), generator=generator).to(self.mask.device)
+    def shuffle(self, order: Tensor) -> None:
+        """Put all rows, padding included, in the order ``[R]`` int64."""
         for name, tensor in vars(self).items():
             if isinstance(tensor, Tensor) and not name.startswith("boot_"):
                 tensor.copy_(tensor.index_select(0, order))

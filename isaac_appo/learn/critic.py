@@ -36,13 +36,14 @@ class CriticTrainer:
         self.loss = torch.zeros((), device=parameters.device)
         """float32 scalar: sum of the losses since it was last zeroed."""
         self._settings = LossSettings(s.e_clip, s.clip_value, 1.0, 0.0, 0.0, "bound")
+        self._scalars = self._settings.scalars(parameters.device)
 
     def minibatch(self, batch: Minibatch) -> None:
         """One SGD step on the squared error of the values, clipped as the policy's would be."""
         rows = batch.mask_M.sum()
         self.optimizer.zero_grad()
         values = self.critic(batch.states_MS)
-        loss = masked_mean(value_loss(values, batch, self._settings), batch.mask_M, rows.clamp(min=1.0))
+        loss = masked_mean(value_loss(values, batch, self._settings, self._scalars), batch.mask_M, rows.clamp(min=1.0))
         loss.backward()
         with torch.no_grad():
             self.optimizer.step(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -62,6 +62,7 @@ class Learner:
 
     Attributes:
         version: updates that have changed the weights; -1 before calibration.
+        live: bool scalar on the device, whether a row of the batch is trained on.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Learner:
         self.critic: Optional[CriticTrainer] = None
         if model.central_value is not None and s.critic is not None:
             self.critic = CriticTrainer(model.central_value, policy.parameters[split:], s.critic)
+        self._scalars = s.loss.scalars(device)
         self._minibatches: List[Minibatch] = self.batch.minibatches(s.behaviour_anchor)
         self._values_TN = torch.zeros(first.horizon + 1, num_envs, device=device)
         self._w_TN, self._vs_TN, self._advantages_TN = torch.zeros(3, first.horizon, num_envs, device=device)
@@ -94,8 +96,19 @@ class Learner:
         self._sums = torch.zeros(len(METRIC_NAMES), device=device)
         self._last_epoch_kl = torch.zeros(2, device=device)
         self._explained_variance = torch.zeros((), device=device)
+        self.live = torch.zeros((), dtype=torch.bool, device=device)
+        self._rate_before = torch.zeros((), device=device)
+        self._orders, self._staged_orders = self._order_buffers(device)
         self._drift_share = torch.zeros((), device=device)
         self._stale = self._empty = False
+
+    def _order_buffers(self, device: torch.device) -> Tuple[Tensor, Tensor]:
+        """Row orders of an update ``[E, R]``, and where the host draws them: more updates than it ever runs ahead."""
+        if not self.settings.shuffle:
+            return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        shape = (self.settings.epochs, len(self.batch.mask))
+        staged = torch.zeros((4, *shape), dtype=torch.int64, pin_memory=device.type == "cuda")
+        return torch.zeros(shape, dtype=torch.int64, device=device), staged
 
     def _bind_targets(self) -> List[List[TargetLaunch]]:
         """One kernel launch per worker and slot, on that worker's columns of the outputs."""
@@ -120,7 +133,7 @@ class Learner:
     def calibrate(self, index: int) -> None:
         """Take observation statistics from slabs that nothing else is learnt from; what is published is version 0."""
         self._update_observation_statistics(index)
-        self._complete(0)
+        self._set_version(0)
 
     @torch.no_grad()
     def load(self, index: int, lag: int, empty: bool = False) -> None:
@@ -134,15 +147,27 @@ class Learner:
         self._sums.zero_()
         self._last_epoch_kl.zero_()
         self.optimizer.skipped.zero_()
+        self._rate_before.copy_(self.learning_rate.value)
+        self.live.fill_(False)
         if empty:
             return
+        if self.settings.shuffle:
+            self._draw_orders(index)
         self.batch.load(self.slabs_of(index))
+        self.live.copy_(self.batch.mask.sum() > 0)
         normalizer = self.model.running_mean_std
         normalizer.normalize(self.batch.obs, self.batch.obs)
         normalizer.normalize(self.batch.boot_obs, self.batch.boot_obs)
         if self.critic is not None and self.batch.states is not None:
             self.critic.loss.zero_()
             self.critic.critic.running_mean_std.normalize(self.batch.states, self.batch.states)
+
+    def _draw_orders(self, update: int) -> None:
+        staged = self._staged_orders[update % len(self._staged_orders)]
+        for epoch, order in enumerate(staged):
+            generator = torch.Generator().manual_seed((self.settings.seed * 1_000_003 + update) * 1_009 + epoch)
+            torch.randperm(len(order), generator=generator, out=order)
+        self._orders.copy_(staged, non_blocking=True)
 
     @torch.no_grad()
     def proximal(self, index: int) -> None:
@@ -242,13 +267,13 @@ class Learner:
         if self._empty:
             return
         if self.settings.shuffle and index == 0:
-            self.batch.shuffle((self.settings.seed * 1_000_003 + update) * 1_009 + epoch)
+            self.batch.shuffle(self._orders[epoch])
         batch = self._minibatches[index]
         if self.critic is not None:
             self.critic.minibatch(batch)
         self.optimizer.zero_grad()
         output = self.model(batch.obs_MO)
-        terms = ppo_loss(output, batch, self.settings.loss)
+        terms = ppo_loss(output, batch, self.settings.loss, self._scalars)
         terms.total.backward()
         with torch.no_grad():
             norm = self.optimizer.step(batch.mask_M.sum())
@@ -273,16 +298,21 @@ class Learner:
     @torch.no_grad()
     def finish(self, index: int) -> None:
         """After the last minibatch: observation statistics and the schedule. What is published next is a new version,
-        unless no row was trained on."""
+        unless no row was trained on; a device knows that before the host does."""
         if self._empty:
             return
         self._update_observation_statistics(index)
         self.learning_rate.after_update(index + 1)
         if self.critic is not None:
             self.critic.learning_rate.after_update(index + 1)
-        self._complete(self.version + 1)
+        self.learning_rate.value.copy_(torch.where(self.live, self.learning_rate.value, self._rate_before))
+        for tensor in (self._sums, self._last_epoch_kl, self.optimizer.skipped):
+            tensor.masked_fill_(~self.live, 0.0)
+        self.model.publish_statistics()
+        self.version += 1
+        self.policy.version.add_(self.live)
 
-    def _complete(self, version: int) -> None:
+    def _set_version(self, version: int) -> None:
         self.model.publish_statistics()
         self.version = version
         self.policy.version.fill_(version)
@@ -297,27 +327,36 @@ class Learner:
 
     def metrics(self) -> Dict[str, float]:
         """Host numbers of the update just finished: the one place where the learner waits for its device."""
+        return self.name_metrics(self.measure().tolist())
+
+    @torch.no_grad()
+    def measure(self) -> Tensor:
+        """What :meth:`metrics` are made of, on the device."""
         steps = self.settings.epochs * self.batch.count
         scalars = [self.learning_rate.value, self.optimizer.skipped, self._explained_variance]
         sigma = self.batch.rolling_sigma[: self.batch.rows].mean()
         clipped = (self.batch.actions[: self.batch.rows].abs() > 1.0).float().mean()
         critic = {} if self.critic is None else self.critic.metrics(steps)
         scalars += [sigma, clipped, *critic.values()]
-        packed = torch.cat([self._sums / steps, self._last_epoch_kl, torch.stack(scalars)]).tolist()
+        return torch.cat([self._sums / steps, self._last_epoch_kl, torch.stack(scalars)])
+
+    def name_metrics(self, measured: Sequence[float]) -> Dict[str, float]:
+        """The numbers of :meth:`measure` by name."""
         names = [*METRIC_NAMES, "kl/prox", "kl/behaviour", "info/last_lr", "loss/skipped_steps"]
-        names += ["loss/explained_variance", "policy/std", "policy/action_clip_fraction", *critic]
-        return dict(zip(names, packed))
+        names += ["loss/explained_variance", "policy/std", "policy/action_clip_fraction"]
+        names += [] if self.critic is None else list(self.critic.metrics(1))
+        return dict(zip(names, measured))
 
     def state_dict(self) -> Dict[str, Any]:
         """Weights and statistics under rl_games' keys, optimizer state per parameter, and the learning rate."""
         rate, optimizer = float(self.learning_rate.value), self.optimizer.state_dict()
         own = {"model": self.model.own_state_dict(), "optimizer": optimizer, "learning_rate": rate}
-        return {**own, "version": self.version, **({} if self.critic is None else self.critic.state_dict())}
+        return {**own, "version": int(self.policy.version), **({} if self.critic is None else self.critic.state_dict())}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore in place; missing or unexpected keys are errors."""
         self.model.load_saved(state["model"], state.get("assymetric_vf_nets"))
-        self._complete(int(state["version"]))
+        self._set_version(int(state["version"]))
         self.optimizer.load_state_dict(state["optimizer"])
         self.learning_rate.value.fill_(state["learning_rate"])
         if self.critic is not None:

@@ -39,7 +39,9 @@ class LearningRate:
         self.settings = settings
         self.value = torch.tensor(settings.initial, dtype=torch.float32, device=device)
         self._epoch_kl = torch.zeros((), device=device)
-        self._epoch_minibatches = 0
+        self._epoch_minibatches = torch.zeros((), device=device)
+        threshold = settings.kl_threshold
+        self._lower_kl, self._upper_kl = (torch.tensor(f * threshold, device=device) for f in (0.5, 2.0))
 
     def after_minibatch(self, kl: Tensor) -> None:
         """Take note of the rolling KL of one minibatch (scalar tensor)."""
@@ -53,10 +55,13 @@ class LearningRate:
 
     def after_epoch(self) -> None:
         """End of a mini-epoch: where ``standard`` adapts, to the mean KL of its minibatches."""
-        if self._epoch_minibatches:
-            self._adapt(self._epoch_kl / self._epoch_minibatches)
-            self._epoch_kl.zero_()
-            self._epoch_minibatches = 0
+        if self.settings.schedule != "adaptive" or self.settings.per_minibatch:
+            return
+        before = self.value.clone()
+        self._adapt(self._epoch_kl / self._epoch_minibatches.clamp(min=1.0))
+        self.value.copy_(torch.where(self._epoch_minibatches > 0, self.value, before))
+        self._epoch_kl.zero_()
+        self._epoch_minibatches.zero_()
 
     def after_update(self, completed_updates: int) -> None:
         """End of an update: where ``linear`` moves."""
@@ -69,5 +74,5 @@ class LearningRate:
         s, lr = self.settings, self.value
         lower = torch.clamp(lr / FACTOR, min=s.min_lr)
         raise_ = torch.clamp(lr * FACTOR, max=s.max_lr)
-        changed = torch.where(kl > 2.0 * s.kl_threshold, lower, torch.where(kl < 0.5 * s.kl_threshold, raise_, lr))
+        changed = torch.where(kl > self._upper_kl, lower, torch.where(kl < self._lower_kl, raise_, lr))
         self.value.copy_(changed)

@@ -31,6 +31,22 @@ class LossSettings(NamedTuple):
     bounds_loss_coef: float
     bound_loss_type: str
 
+    def scalars(self, device: torch.device) -> LossScalars:
+        """What the loss reads on ``device``."""
+        e, entropy = self.e_clip, self.entropy_coef
+        return LossScalars(*torch.tensor([1.0 - e, 1.0 + e, -e, e, entropy], device=device).unbind())
+
+
+class LossScalars(NamedTuple):
+    """Float32 scalars in memory, so that a captured minibatch sees a change of theirs."""
+
+    low: Tensor
+    high: Tensor
+    """Bounds of the ratio, ``1 -+ e_clip``."""
+    minus_clip: Tensor
+    clip: Tensor
+    entropy_coef: Tensor
+
 
 class Minibatch(NamedTuple):
     """One minibatch of ``M`` rows; rows whose ``mask`` is 0 (dead, NaN, padding) weigh nothing."""
@@ -99,34 +115,40 @@ def bounds_loss(mu_MA: Tensor, kind: str) -> Tensor:
     return (mu_MA.abs() - BOUNDS).clamp(min=0.0).square().sum(-1)
 
 
-def value_loss(values_M: Tensor, batch: Minibatch, s: LossSettings) -> Tensor:
+def value_loss(values_M: Tensor, batch: Minibatch, s: LossSettings, c: LossScalars) -> Tensor:
     """Squared error ``[M]``, clipped about the old values where ``clip_value``."""
     error = (values_M - batch.returns_M).square()
     if not s.clip_value:
         return error
-    clipped = batch.values_M + (values_M - batch.values_M).clamp(-s.e_clip, s.e_clip)
+    clipped = batch.values_M + (values_M - batch.values_M).clamp(c.minus_clip, c.clip)
     return torch.maximum(error, (clipped - batch.returns_M).square())
 
 
-def ppo_loss(output: PolicyOutput, batch: Minibatch, s: LossSettings) -> LossTerms:
-    """rl_games' ``a + 0.5*critic_coef*c - entropy_coef*H + bounds_loss_coef*b`` over the live rows."""
+def ppo_loss(
+    output: PolicyOutput, batch: Minibatch, s: LossSettings, scalars: Optional[LossScalars] = None
+) -> LossTerms:
+    """rl_games' ``a + 0.5*critic_coef*c - entropy_coef*H + bounds_loss_coef*b`` over the live rows.
+
+    ``scalars`` stand for the values of the same names in ``s``; by default they are made of them.
+    """
+    c = s.scalars(output.mu.device) if scalars is None else scalars
     rows = batch.mask_M.sum().clamp(min=1.0)
     sigma = torch.exp(output.log_std)
     ratio = torch.exp(batch.anchor_neglogp_M - neglogp(batch.actions_MA, output.mu, output.log_std))
-    clipped = ratio.clamp(1.0 - s.e_clip, 1.0 + s.e_clip)
+    clipped = ratio.clamp(c.low, c.high)
     gain = torch.minimum(ratio * batch.advantages_M, clipped * batch.advantages_M)
     actor = masked_mean(-batch.weight_M * gain, batch.mask_M, rows)
-    critic = masked_mean(value_loss(output.value, batch, s), batch.mask_M, rows)
+    critic = masked_mean(value_loss(output.value, batch, s, c), batch.mask_M, rows)
     entropy = masked_mean((output.log_std + HALF_LOG_TWO_PI_E).sum(-1), batch.mask_M, rows)
     total = actor + 0.5 * s.critic_coef * critic
     bounds = torch.zeros_like(actor)
     if s.entropy_coef:
-        total = total - s.entropy_coef * entropy
+        total = total - c.entropy_coef * entropy
     if s.bounds_loss_coef:
         bounds = masked_mean(bounds_loss(output.mu, s.bound_loss_type), batch.mask_M, rows)
         total = total + s.bounds_loss_coef * bounds
     with torch.no_grad():
-        outside = ((ratio - 1.0).abs() > s.e_clip).float()
+        outside = ((ratio - 1.0).abs() > c.clip).float()
         clip_fraction = masked_mean(outside, batch.mask_M, rows)
         kl = gaussian_kl(output.mu, sigma, batch.rolling_mu_MA, batch.rolling_sigma_MA)
         kl = masked_mean(kl, batch.mask_M, rows)

@@ -41,7 +41,17 @@ class FlatAdam:
             size = parameter.numel()
             parameter.grad = self.grad[offset : offset + size].view_as(parameter)
             offset += size
-        self._adam = torch.optim.Adam([self._flat], lr=learning_rate, eps=1e-8, weight_decay=weight_decay, fused=True)
+        self._adam = torch.optim.Adam(
+            [self._flat],
+            lr=learning_rate,
+            eps=1e-8,
+            weight_decay=weight_decay,
+            fused=True,
+            capturable=self.grad.is_cuda,
+        )
+        moments = {name: torch.zeros_like(self.grad) for name in ("exp_avg", "exp_avg_sq")}
+        # made now and never again: a captured step goes on with the memory that it was captured with
+        self._state = self._adam.state[self._flat] = {"step": self.grad.new_zeros(()), **moments}
         device = parameters.device
         self._adam.grad_scale = torch.ones((), device=device)  # type: ignore[attr-defined]
         self._adam.found_inf = torch.zeros((), device=device)  # type: ignore[attr-defined]
@@ -68,6 +78,7 @@ class FlatAdam:
         state = self._adam.state_dict()
         plain = (bool, int, float, tuple, type(None))
         group: Dict[str, Any] = {k: v for k, v in state["param_groups"][0].items() if isinstance(v, plain)}
+        group["capturable"] = False  # rl_games builds its Adam on any device
         group["lr"] = float(self._adam.param_groups[0]["lr"])
         group["params"] = list(range(len(self._module_parameters)))
         per_parameter: Dict[int, Any] = {}
@@ -84,9 +95,7 @@ class FlatAdam:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Restore moments and step counts; the learning rate is the tensor's owner's to restore."""
         entries = [state["state"][i] for i in sorted(state["state"])]
-        if not entries:
-            self._adam.state.clear()
-            return
-        flat = {k: torch.cat([e[k].reshape(-1) for e in entries]).to(self._flat) for k in ("exp_avg", "exp_avg_sq")}
-        step = torch.as_tensor(entries[0]["step"], dtype=torch.float32, device=self._flat.device)
-        self._adam.state[self._flat] = {"step": step.clone(), **flat}
+        for name in ("exp_avg", "exp_avg_sq"):
+            parts = [entry[name].reshape(-1) for entry in entries]
+            self._state[name].copy_(torch.cat(parts)) if parts else self._state[name].zero_()
+        self._state["step"].copy_(torch.as_tensor(entries[0]["step"] if entries else 0.0))

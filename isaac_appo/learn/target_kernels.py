@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.learn.targets import TargetSettings
 from isaac_appo.rollout.slab import LIVE, Slab
 
@@ -130,4 +130,4 @@ class TargetLaunch:
         if self._shaper.log:
             torch.add(self._rewards_TN, self._shaper.shift, out=self._shaped_TN)
             self._shaped_TN.mul_(self._shaper.scale).log_()
-        wp.launch(targets_kernel, dim=self._num_envs, inputs=self._inputs, outputs=self._outputs, device=self._device)
+        launch(targets_kernel, dim=self._num_envs, inputs=self._inputs, outputs=self._outputs, device=self._device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+import torch
 from torch import Tensor, nn
 
 from isaac_appo.policy.central_value import CentralValue, Normalizer, build_network
@@ -30,6 +31,9 @@ class ActorCritic(nn.Module):
         normalize_input, normalize_value: rl_games' switches.
         central_value: the asymmetric critic. Where there is one, its values count; the network's own value head is
             trained beside it, as rl_games does, and used for nothing.
+
+    Attributes:
+        mixed_precision: compute the network in bfloat16; what comes out is float32 all the same.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class ActorCritic(nn.Module):
         central_value: Optional[CentralValue] = None,
     ) -> None:
         super().__init__()
+        self.mixed_precision = False
         self.num_obs = num_obs
         self.num_actions = num_actions
         self.a2c_network = build_network(dict(network), num_obs, num_actions)
@@ -51,8 +56,12 @@ class ActorCritic(nn.Module):
 
     def forward(self, normalized_obs: Tensor) -> PolicyOutput:
         """Evaluate already normalised observations ``[B, O]``: they are normalised once, not once per use."""
-        mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
-        return PolicyOutput(mu, log_std, value.squeeze(-1))
+        if not self.mixed_precision:
+            mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
+            return PolicyOutput(mu, log_std, value.squeeze(-1))
+        with torch.autocast(normalized_obs.device.type, torch.bfloat16, cache_enabled=False):  # a graph has no cache
+            mu, log_std, value, _ = self.a2c_network({"obs": normalized_obs})
+        return PolicyOutput(mu.float(), log_std.float(), value.float().squeeze(-1))
 
     @property
     def value_normalizer(self) -> Normalizer:

@@ -64,7 +64,7 @@ class RunningNormalizer(nn.Module):
         total = self.count + rows
         moment = self.running_var * self.count + batch_var * rows + delta.square() * self.count * rows / total
         self.running_mean.add_(delta * (rows / total))
-        self.running_var.copy_(moment / total)
+        self.running_var.copy_(torch.where(rows > 0, moment / total, self.running_var))  # no row: not a bit changes
         self.count.copy_(total)
 
     @torch.no_grad()

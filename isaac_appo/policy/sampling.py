@@ -13,7 +13,7 @@ HALF_LOG_TWO_PI = 0.9189385332046727
 @wp.kernel
 def sample_kernel(
     seed: wp.uint64,
-    step: wp.uint64,
+    step: wp.array(dtype=wp.int64, ndim=1),
     first_env: wp.uint32,
     limit: float,
     mu: wp.array(dtype=wp.float32, ndim=2),
@@ -23,15 +23,19 @@ def sample_kernel(
     sigma: wp.array(dtype=wp.float32, ndim=2),
     neglogp: wp.array(dtype=wp.float32, ndim=1),
 ) -> None:
-    """One thread per env. ``neglogp`` is of the unclipped action; the env gets it clipped to ``+-limit``."""
+    """One thread per env. ``neglogp`` is of the unclipped action; the env gets it clipped to ``+-limit``.
+
+    ``step`` ``[1]`` is in memory, not an argument by value, so that a captured launch draws anew at each replay.
+    """
     env = wp.tid()
+    now = wp.uint64(step[0])
     num_actions = mu.shape[1]
     total = float(0.0)
     noise = wp.vec4(0.0, 0.0, 0.0, 0.0)
     for a in range(num_actions):
         if a % 4 == 0:
             stream = wp.uint32(ACTION_NOISE + 16 * (a / 4))
-            noise = philox_normal(seed, step, first_env + wp.uint32(env), stream)  # type: ignore[arg-type]
+            noise = philox_normal(seed, now, first_env + wp.uint32(env), stream)  # type: ignore[arg-type]
         s = wp.exp(log_std[env, a])
         x = mu[env, a] + s * noise[a % 4]
         # the same arithmetic as the learner's, so that the ratio on fresh data is 1 to rounding

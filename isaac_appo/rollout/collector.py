@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from isaac_appo.env.vec_env import VecEnv
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import launch, wp
 from isaac_appo.policy.actor_critic import ActorCritic, PolicyOutput
 from isaac_appo.policy.sampling import sample_kernel
 from isaac_appo.policy.snapshot import PolicyBuffer
@@ -139,7 +139,6 @@ class Collector:
         self.policy = policy
         self.slabs = slabs
         self.seed = seed
-        self.global_step = 0
         self.env_s = 0.0
         self._limit = 1.0 if clip_actions else NO_LIMIT
         device = env.device
@@ -153,17 +152,24 @@ class Collector:
         self._take_unstarted()
         self._running_return = torch.zeros(env.num_envs, device=device)
         self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
+        self._step = torch.zeros(1, dtype=torch.int64, device=device)
         self._device = str(device)
         self._slab_views = [_views(slab) for slab in slabs]
         self._wp_log_std = wp.from_torch(self._log_std)
         self._wp_env_actions = wp.from_torch(self._env_actions)
         accounts = (self._prev_done, self._running_return, self._running_length)
         self._wp_accounts = [wp.from_torch(x) for x in accounts]
+        self._wp_clock = wp.from_torch(self._step)
         self._wp_step: List[Any] = []
 
     def _take_unstarted(self) -> None:
         if self.env.unstarted is not None:
             self._prev_done.copy_(self.env.unstarted)
+
+    @property
+    def global_step(self) -> int:
+        """Steps so far, which number the draws of action noise; reading it waits for the device."""
+        return int(self._step)
 
     @torch.no_grad()
     def act(self, slab_index: int, t: int) -> None:
@@ -177,23 +183,31 @@ class Collector:
         self._evaluate(slab, t, output)
         slab.version_TN[t].copy_(self.policy.version.expand(self.env.num_envs))
         mu, action, sigma, neglogp = self._slab_views[slot].sample[t]
-        wp.launch(
+        launch(
             sample_kernel,
             dim=self.env.num_envs,
-            inputs=[self.seed, self.global_step, 0, self._limit, mu, self._wp_log_std],
+            inputs=[self.seed, self._wp_clock, 0, self._limit, mu, self._wp_log_std],
             outputs=[action, self._wp_env_actions, sigma, neglogp],
             device=self._device,
         )
 
     def step(self, slab_index: int, t: int) -> None:
         """Step the environments with the actions chosen, and write what came of it into row ``t``."""
+        self.simulate()
+        self.record(slab_index, t)
+
+    def simulate(self) -> None:
+        """The environments' part of :meth:`step`: all that may make the host wait."""
         started = time.perf_counter()
         self.obs, *signals = self.env.step(self._env_actions)
         self.env_s += time.perf_counter() - started
-        self.global_step += 1
         if not self._wp_step:  # an env's outputs are persistent, so one look at them is enough
             self._wp_step = [wp.from_torch(x) for x in (*signals, self.env.invalid)]
-        wp.launch(
+
+    def record(self, slab_index: int, t: int) -> None:
+        """The slab's part of :meth:`step`."""
+        self._step.add_(1)
+        launch(
             record_kernel,
             dim=self.env.num_envs,
             inputs=[*self._wp_step, self._after_done, *self._wp_accounts],
@@ -226,18 +240,17 @@ class Collector:
             "prev_done": self._prev_done.clone(),
             "running_return": self._running_return.clone(),
             "running_length": self._running_length.clone(),
-            "global_step": self.global_step,
+            "global_step": self._step.clone(),
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continue from a cut; with the first row of new episodes if the env is not resumable."""
         self.env.load_state_dict(state["env"])
+        self._step.fill_(int(state["global_step"]))
         if not self.env.resumable:
-            self.global_step = int(state["global_step"])
             self._take_unstarted()
             return
         self.obs.copy_(state["obs"])
         self._prev_done.copy_(state["prev_done"])
         self._running_return.copy_(state["running_return"])
         self._running_length.copy_(state["running_length"])
-        self.global_step = int(state["global_step"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, NamedTuple
+from typing import Dict, Iterable, NamedTuple, Sequence
 
 
 class SlabFacts(NamedTuple):
@@ -19,6 +19,16 @@ class SlabFacts(NamedTuple):
     def rows(self) -> int:
         """All rows."""
         return self.live + self.dead + self.nan + self.lag
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> SlabFacts:
+        """The facts of a slab from ``(live, dead, nan, lag, version)`` of each of its rows."""
+        versions: Dict[int, int] = {}
+        for live, _, _, _, version in rows:
+            if live:
+                versions[version] = versions.get(version, 0) + live
+        live, dead, nan, lag = (sum(row[k] for row in rows) for k in range(4))
+        return cls(live, dead, nan, lag, versions)
 
     @classmethod
     def merge(cls, parts: Iterable[SlabFacts]) -> SlabFacts:

@@ -6,7 +6,7 @@ that an asymmetric critic sees, ``X`` size of what the critic sees (``S`` if it 
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -80,20 +80,31 @@ class Slab:
 
     def facts(self) -> SlabFacts:
         """Count the rows by status, and live rows by version: once per update, on the host."""
-        live, dead, nan, lag = torch.bincount(self.status_TN.flatten(), minlength=len(STATUS_NAMES)).tolist()
-        versions, rows = self.version_TN[self.status_TN == LIVE].unique(return_counts=True)
-        return SlabFacts(live, dead, nan, lag, dict(zip(versions.tolist(), rows.tolist())))
+        return SlabFacts.of(self.summary().tolist())
 
-    def mask_older(self, version: int) -> None:
+    def summary(self) -> Tensor:
+        """What :meth:`facts` are made of, on the device: int64 ``[T, 5]``, envs by status and the version of the row.
+
+        All envs of a row are acted with one version.
+        """
+        counts = [(self.status_TN == status).sum(1) for status in (LIVE, DEAD, NAN, LAG)]
+        return torch.stack([*counts, self.version_TN[:, 0]], 1)
+
+    def mask_older(self, version: Union[int, Tensor]) -> None:
         """Mark live rows that were collected with a version below ``version`` as over the lag limit."""
         stale = (self.status_TN == LIVE) & (self.version_TN < version)
         self.status_TN.masked_fill_(stale, LAG)
 
     def finished_episodes(self) -> List[Tuple[float, int]]:
         """``(return, length)`` of the episodes that ended in this slab, in order of time: once per update."""
-        ended = self.episode_length_TN > 0
-        return list(zip(self.episode_return_TN[ended].tolist(), self.episode_length_TN[ended].tolist()))
+        return episodes_of(self.episode_return_TN, self.episode_length_TN)
 
     def truncated_episodes(self) -> int:
         """How many of them were cut by the time limit."""
         return int((self.truncated_TN & (self.episode_length_TN > 0)).sum())
+
+
+def episodes_of(returns_TN: Tensor, lengths_TN: Tensor) -> List[Tuple[float, int]]:
+    """``(return, length)`` where a length is above 0, row by row; waits for the device."""
+    ended = lengths_TN > 0
+    return list(zip(returns_TN[ended].tolist(), lengths_TN[ended].tolist()))

@@ -23,10 +23,12 @@ from isaac_appo.schedule.executors.base import Executor, Handler
 from isaac_appo.schedule.executors.inline import InlineExecutor
 from isaac_appo.schedule.executors.threads import ThreadExecutor
 from isaac_appo.schedule.ledger import LagReport, Ledger
-from isaac_appo.schedule.program import CALIBRATION, LEARNER, Program
+from isaac_appo.schedule.program import CALIBRATION, LEARNER, Lockstep, Program
 
 MAX_SKIPPED_UPDATES = 3
 """Updates in a row without one usable SGD step before training is declared lost."""
+REPORTED_BEHIND = 2
+"""The most updates that a report comes behind what has been begun, on any executor."""
 MAX_EMPTY_SLABS = 20
 """Slabs in a row that were dropped or wholly masked before the schedule is declared to starve."""
 
@@ -45,6 +47,7 @@ class PipelineSettings(NamedTuple):
     clip_actions: bool
     max_nan_fraction: float
     on_excess: str = "throttle"
+    graphs: bool = True
 
 
 class UpdateReport(NamedTuple):
@@ -58,6 +61,8 @@ class UpdateReport(NamedTuple):
     metrics: Dict[str, float]
     truncated: int = 0
     """How many of the episodes were cut by the time limit."""
+    settled: bool = True
+    """Whether the pipeline stands still at this update, so that its state may be saved."""
 
 
 class Worker:
@@ -102,6 +107,8 @@ class Pipeline:
         make_model: builds an actor-critic; called once per stream, the copies are made equal.
         program: the schedule.
         on_boundary: called by the learner stream after each slab, at a point where a checkpoint is consistent.
+        settle: asked at each boundary whether the run must stand still there, to save or to end; what runs on the host
+            always does.
     """
 
     def __init__(
@@ -112,6 +119,7 @@ class Pipeline:
         settings: PipelineSettings,
         learner: LearnerSettings,
         on_boundary: Callable[[UpdateReport], None] = lambda report: None,
+        settle: Callable[[int], bool] = lambda update: False,
     ) -> None:
         self.program, self.settings = program, settings
         trained = make_model()
@@ -127,7 +135,7 @@ class Pipeline:
         self.executor: Optional[Executor] = None
         self._newest = CALIBRATION
         self._stopped = False
-        self._on_boundary = on_boundary
+        self._on_boundary, self._settle = on_boundary, settle
         self._lock = threading.Lock()
         self._facts = SlabFacts(0, 0, 0, 0, {})
         self._lag = LagReport.of(0, self._facts)
@@ -144,11 +152,15 @@ class Pipeline:
         self.executor.beat = beat
         self.executor.mark(**self.program.marks())
         self.executor.run(self.program.streams())
+        self._end()
         if self._stopped:
             self.ledger.drop_all("shutdown")
         else:  # whatever is left over now was lost by the schedule
             self.ledger.check_consumed(self.program.num_updates + 1)
         self.ledger.check()
+
+    def _end(self) -> None:
+        """Nothing is left to be read when the streams have ended."""
 
     def stop(self) -> None:
         """End all streams; called from ``on_boundary``."""
@@ -232,17 +244,22 @@ class Pipeline:
         if self.settings.on_excess == "mask":
             for slab in slabs:
                 slab.mask_older(version - self.program.max_lag)
-        self._facts = SlabFacts.merge(slab.facts() for slab in slabs)
-        self._lag = LagReport.of(version, self._facts)
-        dropped = self.settings.on_excess == "drop" and self._lag.max > self.program.max_lag
+        facts = SlabFacts.merge(slab.facts() for slab in slabs)
+        late = LagReport.of(version, facts).max > self.program.max_lag
+        empty = self._account(index, version, facts, self.settings.on_excess == "drop" and late)
+        self.learner.load(index, self._lag.max, empty)
+
+    def _account(self, index: int, version: int, facts: SlabFacts, dropped: bool) -> bool:
+        """Enter in the ledger what becomes of slab ``index``; returns whether no row of it is trained on."""
+        self._facts = facts
         if dropped:
             self.ledger.drop(index, "stale")
             self._lag = LagReport.of(version, SlabFacts(0, 0, 0, 0, {}))
         else:
-            self._lag = self.ledger.train(index, version, self._facts)
-        empty = dropped or self._facts.live == 0
+            self._lag = self.ledger.train(index, version, facts)
+        empty = dropped or facts.live == 0
         self._empty_slabs = self._empty_slabs + 1 if empty else 0
-        self.learner.load(index, self._lag.max, empty)
+        return empty
 
     def _finish(self, index: int) -> None:
         self.learner.finish(index)
@@ -256,10 +273,14 @@ class Pipeline:
     def _boundary(self, index: int) -> None:
         for worker in self.workers:
             worker.env.check()
+        self._conclude(index, self.learner.metrics(), True)
+
+    def _conclude(self, index: int, metrics: Dict[str, float], settled: bool) -> None:
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
-        metrics = self.learner.metrics()
         self._guard(metrics)
-        self._on_boundary(UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated))
+        self._on_boundary(
+            UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated, settled)
+        )
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""
@@ -284,6 +305,12 @@ class Pipeline:
                 "Raise schedule.max_policy_lag, lower schedule.max_lead_steps, or use schedule.on_excess=throttle"
             )
 
+    def go_synchronous(self, update: int) -> int:
+        """Take turns from the first slab on that no stream can have begun at the report of ``update``; which one."""
+        assert isinstance(self.program, Lockstep)
+        self.program.switch.at = update + REPORTED_BEHIND + self.program.lag + 2
+        return self.program.switch.at
+
     # --------------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self, update: int) -> Dict[str, Any]:
@@ -299,12 +326,16 @@ class Pipeline:
             for worker, (next_slab, _) in zip(self.workers, cuts)
         ]
         state = {"update": update, "next_slabs": [i for i, _ in cuts], "cuts": [cut for _, cut in cuts], "ready": ready}
+        if isinstance(self.program, Lockstep):
+            state["synchronous_from"] = self.program.switch.at
         return {**state, "ledger": ledger, "ring": self.ring.bytes.clone(), "learner": self.learner.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where :meth:`state_dict` stood; call before :meth:`run`."""
         first, next_slabs = int(state["update"]) + 1, tuple(int(i) for i in state["next_slabs"])
         self.program = replace(self.program, first_update=first, first_slabs=next_slabs)
+        if isinstance(self.program, Lockstep):
+            self.program.switch.at = state.get("synchronous_from", self.program.switch.at)
         self.learner.load_state_dict(state["learner"])
         self.ring.bytes.copy_(state["ring"])
         self._newest = self.program.newest_snapshot(first)

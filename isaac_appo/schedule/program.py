@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import abc
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, NamedTuple, Tuple, Union
 
 from isaac_appo.schedule.throttle import ActorThrottle
@@ -183,11 +183,22 @@ class Program(abc.ABC):
         return [*waits, *head, *train, Op("finish", (update,)), *publish, Op("boundary", (update,))]
 
 
+@dataclass
+class Switch:
+    """The slab from which on a lockstep run is synchronous; set while it runs, for slabs that nobody has begun."""
+
+    at: int = 2**62
+
+
 @dataclass(frozen=True)
 class Lockstep(Program):
-    """Slab ``i`` is collected with snapshot ``max(0, i - lag)`` and trained on at a lag of exactly ``min(i, lag)``."""
+    """Slab ``i`` is collected with snapshot ``max(0, i - lag)`` and trained on at a lag of exactly ``min(i, lag)``.
+
+    From slab ``switch.at`` on, the lag is 0.
+    """
 
     lag: int = 1
+    switch: Switch = field(default_factory=Switch, compare=False)
 
     @property
     def num_slabs(self) -> int:
@@ -210,11 +221,11 @@ class Lockstep(Program):
 
     def snapshot_of(self, slab: int) -> int:
         """The snapshot that slab ``slab`` is collected with."""
-        return max(0, slab - self.lag)
+        return max(0, slab - self.lag) if slab < self.switch.at else slab
 
     def last_reader(self, snapshot: int) -> int:
-        """The last slab that adopts ``snapshot``."""
-        return snapshot + self.lag
+        """The last slab that adopts ``snapshot`` or an older one."""
+        return snapshot if snapshot >= self.switch.at else min(snapshot + self.lag, self.switch.at - 1)
 
     def adopt_steps(self, worker: int, slab: int, t: int) -> List[Step]:
         """Once, before the first row."""

@@ -61,6 +61,9 @@ class Engine(abc.ABC):
 
     Attributes:
         exclusive: whether a process can have one engine of this class in its life, and no second.
+        host_synchronous: whether `step` makes the host wait.
+        capturable: of one that does not, whether its calls are kernels alone, so that they may become part of a CUDA
+            graph. An engine that launches a graph of its own is not.
         root_pos: [N, A, 3] m, origin of the root body's frame in the world.
         root_quat: [N, A, 4] xyzw, unit, body to world.
         root_lin_vel: [N, A, 3] m/s, of the frame's origin, world axes.
@@ -78,6 +81,7 @@ class Engine(abc.ABC):
     name: str
     host_synchronous: bool
     exclusive: bool = False
+    capturable: bool = True
     spec: EngineSpec
     num_envs: int
     device: torch.device

@@ -84,6 +84,7 @@ class MujocoWarpEngine(MujocoRows):
         self.spec = spec
         device = torch.device(spec.device)
         self.host_synchronous = device.type == "cpu"
+        self.capturable = False  # a step replays a graph of its own
         self._streams: Dict[int, Any] = {}
         self._outer: List[Any] = []  # what Warp recorded into graphs of PyTorch's: its memory must live as long
         self._check_device(device)

@@ -188,6 +188,25 @@ def test_an_empty_slab_makes_no_version_and_moves_nothing() -> None:
     assert learner.version == 2
 
 
+def test_a_batch_that_only_the_device_knows_to_be_empty_makes_no_version_and_moves_nothing() -> None:
+    pipeline, slab = collected(updates=2)
+    learner = pipeline.learner
+    slab_of(pipeline, slab).status_TN.fill_(DEAD)
+    learner.learning_rate.value.fill_(1e-4)
+    before, rate = learner.policy.bytes.clone(), learner.learning_rate.value.clone()
+    accounts = {name: x.clone() for name, x in learner.model.state_dict().items()}
+    prepare(pipeline, slab, lag=0)
+    for epoch in range(2):
+        for m in range(4):
+            learner.minibatch(slab, epoch, m)
+    assert not torch.equal(learner.learning_rate.value, rate)  # a KL of 0 raises it
+    learner.finish(slab)
+    assert torch.equal(learner.policy.bytes, before) and torch.equal(learner.learning_rate.value, rate)
+    assert all(torch.equal(x, accounts[name]) for name, x in learner.model.state_dict().items())
+    metrics = learner.metrics()
+    assert metrics["loss/skipped_steps"] == 0.0 == metrics["losses/entropy"] == metrics["kl/prox"]
+
+
 def test_shuffling_keeps_the_targets_of_every_row_and_depends_on_the_seed() -> None:
     def rows(shuffle: bool, seed: int) -> Tensor:
         pipeline, slab = collected(shuffle=shuffle, seed=seed, minibatch_size=100, minibatches=3)

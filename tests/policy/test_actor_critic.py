@@ -47,3 +47,16 @@ def test_normalisers_can_be_switched_off() -> None:
 def test_building_says_nothing_on_the_console(capsys) -> None:  # type: ignore[no-untyped-def]
     make_model(5, 2)
     assert capsys.readouterr().out == ""
+
+
+def test_mixed_precision_computes_in_bfloat16_and_gives_float32() -> None:
+    model, obs = make_model(5, 2), torch.linspace(-2, 2, 35).view(7, 5)
+    plain = model(obs)
+    model.mixed_precision = True
+    half = model(obs)
+    for name in plain._fields:
+        a, b = getattr(plain, name), getattr(half, name)
+        assert b.dtype == torch.float32 and torch.allclose(a, b, atol=0.03)
+    assert not torch.equal(plain.mu, half.mu) and torch.equal(half.mu, half.mu.bfloat16().float())
+    (half.mu.sum() + half.value.sum()).backward()
+    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in model.parameters())

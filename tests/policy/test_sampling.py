@@ -15,7 +15,8 @@ def sample(seed: int, step: int, mu: Tensor, log_std: Tensor, limit: float = 1.0
     action, env_action, sigma = (torch.full_like(mu, torch.nan) for _ in range(3))
     price = torch.full((len(mu),), torch.nan)
     outputs = [wp.from_torch(x) for x in (action, env_action, sigma, price)]
-    inputs = [seed, step, first, limit, wp.from_torch(mu), wp.from_torch(log_std)]
+    clock = wp.array([step], dtype=wp.int64, device="cpu")
+    inputs = [seed, clock, first, limit, wp.from_torch(mu), wp.from_torch(log_std)]
     wp.launch(sample_kernel, dim=len(mu), inputs=inputs, outputs=outputs, device="cpu")
     return action, env_action, sigma, price
 

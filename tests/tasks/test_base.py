@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from isaac_appo.env.task_env import make_env
+from isaac_appo.kernels import wp
 from isaac_appo.sim.engine import EngineError
 from isaac_appo.tasks.ant import Ant
 from isaac_appo.tasks.registry import make_task, resolve_env_cfg
@@ -36,7 +37,7 @@ def test_a_reset_leaves_the_other_rows_alone() -> None:
     before = env.engine.state_dict()
     mask = torch.tensor([True, False, False, True, False, False])
     env.task.fresh.copy_(mask)
-    env.task.reset(99)
+    env.task.reset(wp.array([99], dtype=wp.int64, device="cpu"))
     after = env.engine.state_dict()
     for key in ("state", "root_pos", "root_lin_vel", "dof_pos", "dof_vel", "site_wrench"):
         assert torch.equal(after[key][~mask], before[key][~mask])

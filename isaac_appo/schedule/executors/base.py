@@ -6,7 +6,7 @@ import abc
 import time
 from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
-from isaac_appo.schedule.program import Gate, Op, Record, Step, Wait
+from isaac_appo.schedule.program import LEARNER, Gate, Op, Record, Step, Wait
 
 Handler = Callable[..., None]
 Condition = Callable[..., bool]
@@ -28,10 +28,15 @@ class Executor(abc.ABC):
         recorded: the newest index of each event.
         busy_s: seconds spent so far in handlers, by stream; the rest of the wall clock a stream was idle.
         op_s: seconds spent so far in handlers, by operation.
+        cpu_s: processor seconds of the stream's thread so far in handlers, by stream: what waiting for a core leaves
+            out.
         wait_s: seconds spent so far waiting, by ``"stream event"``.
         trace: called after each operation with stream, name, arguments, begin and end, or ``None``.
         beat: called with the name of a stream that is alive, before each operation and while it waits.
     """
+
+    host_clock = True
+    """Whether ``busy_s`` and ``op_s`` are the time of the work itself, not of enqueuing it."""
 
     def __init__(self, handlers: Mapping[str, Handler], gates: Optional[Mapping[str, Condition]] = None) -> None:
         self.handlers = dict(handlers)
@@ -39,6 +44,7 @@ class Executor(abc.ABC):
         self.recorded: Dict[str, int] = {}
         self.busy_s: Dict[str, float] = {}
         self.op_s: Dict[str, float] = dict.fromkeys(handlers, 0.0)
+        self.cpu_s: Dict[str, float] = {}
         self.wait_s: Dict[str, float] = {}
         self.trace: Optional[Tracer] = None
         self.beat: Callable[[str], None] = lambda stream: None
@@ -63,14 +69,28 @@ class Executor(abc.ABC):
     def call(self, stream: str, op: Op) -> None:
         """Run the handler of ``op`` on the clock of ``stream``."""
         self.beat(stream)
-        started = time.perf_counter()
+        cpu, started = time.thread_time(), time.perf_counter()
         self.handlers[op.name](*op.args)
         ended = time.perf_counter()
+        self.cpu_s[stream] = self.cpu_s.get(stream, 0.0) + time.thread_time() - cpu
         self.busy_s[stream] += ended - started
         self.op_s[op.name] += ended - started
         trace = self.trace  # another stream may switch it off just now
         if trace is not None:
             trace(stream, op.name, op.args, started, ended)
+
+    def solo_seconds(self) -> Optional[Tuple[float, float]]:
+        """Seconds of an update on a policy stream and on the learner's, each alone, if that was measured."""
+        return None
+
+    def cpu_seconds(self) -> Tuple[float, float]:
+        """Processor seconds so far of a policy stream, on average, and of the learner's."""
+        policies = [s for name, s in list(self.cpu_s.items()) if name != LEARNER]
+        return sum(policies) / max(1, len(policies)), self.cpu_s.get(LEARNER, 0.0)
+
+    def describe(self) -> str:
+        """What the work runs on, for the summary of a run."""
+        return "the CPU"
 
     @abc.abstractmethod
     def run(self, streams: Mapping[str, Iterator[Step]]) -> None:

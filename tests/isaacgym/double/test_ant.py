@@ -51,11 +51,16 @@ def train(root: Path, *more: str) -> int:
 
 
 def test_ant_learns_on_the_double(tmp_path: Path) -> None:
-    steady = ["train.params.config.lr_schedule=constant", "train.params.config.learning_rate=1e-3"]
+    steady = [
+        "schedule.policy_threads=1",
+        "schedule.learner_threads=1",
+        "train.params.config.lr_schedule=constant",
+        "train.params.config.learning_rate=1e-3",
+    ]
     assert train(tmp_path, "max_iterations=60", "schedule=sync", "eval.enabled=False", *steady) == 0
     checkpoint = tmp_path / "Ant" / "default" / "s42" / "checkpoints" / "ckpt_000000060.pth"
     mean = torch.load(checkpoint, weights_only=True)["last_mean_rewards"]
-    assert mean >= 55  # of episodes of 99 steps; with a learning rate of 1e-9 it is about 13
+    assert mean >= 55  # of episodes of 99 steps; with a learning rate of 1e-9 it is below 15
 
 
 def test_train_resume_and_test_in_lockstep(tmp_path: Path, capsys: Any) -> None:
