@@ -27,8 +27,8 @@ def prose(text: str) -> str:
 
 
 def files_of(text: str) -> Dict[str, str]:
-    """Fenced blocks that a line beginning with a file's name in backticks announces, by that name."""
-    named = re.findall(r"^`([\w./]+\.\w+)`[^\n]*\n\n```\w+\n(.*?)^```", text, re.M | re.S)
+    """Fenced blocks after a paragraph that begins with a file's name in backticks, by that name."""
+    named = re.findall(r"^`([\w./]+\.\w+)`(?:[^\n]+\n)+\n```\w+\n(.*?)^```", text, re.M | re.S)
     return dict(named)
 
 

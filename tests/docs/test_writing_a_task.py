@@ -45,9 +45,11 @@ def test_it_trains_and_is_played_as_written(there: Path, capsys: pytest.CaptureF
     run = there / "runs" / "SwingUp" / "default" / "s42"
     with open(run / "metrics.csv") as file:
         assert [row["info/epochs"] for row in csv.DictReader(file)] == ["1", "2"]
-    assert main(["play", "--config-dir", "mine", "task=SwingUp", "agent=zero", "num_envs=4"]) == 0
+    assert main(["play", "--config-dir", "mine", "task=SwingUp", "agent=zero", "num_envs=16"]) == 0
     mean = float(re.findall(r"^zero: return (\S+)", capsys.readouterr().out, re.M)[0])
     assert -249 <= mean < 0  # it hangs or swings, and -cos(angle) is what a step pays
+    sys.modules.pop("swingup")
+    sys.path.remove(str(there / "mine"))  # a new process knows the run, and has to be told where its code is
     assert main(["play", "--config-dir", "mine", "checkpoint=latest", "num_envs=4"]) == 0
     assert "Task: SwingUp" in capsys.readouterr().out
 
