@@ -292,7 +292,7 @@ class AdvantageConfig:
 class LossConfig:
     """`loss`: which policy the clip is anchored at."""
 
-    name: str = option("behaviour", "loss", choices=("behaviour", "decoupled"))
+    name: str = option("decoupled", "loss", choices=("decoupled", "behaviour"))
     w_max: float = option(2.0, "decoupled: cap on the weight pi_prox / mu", ge=1)
 
 

@@ -31,7 +31,7 @@ def test_every_value_says_where_it_comes_from() -> None:
     assert found["train.params.seed"] == "train/CartpolePPO.yaml: ${...seed}"
     assert found["schedule.lag"] == "schedule/sync.yaml"
     assert found["eval.num_envs"] == found["run_root"] == "config.yaml"
-    assert {text.partition(":")[0] for text in found.values()} >= {"loss/behaviour.yaml", "sim/auto.yaml"}
+    assert {text.partition(":")[0] for text in found.values()} >= {"loss/decoupled.yaml", "sim/auto.yaml"}
     assert "default" not in found.values()
 
 
