@@ -13,7 +13,17 @@ from typing import Any, Dict, Sequence, Tuple
 
 import warp as wp
 
-__all__ = ["ACTION_NOISE", "RESET", "STAGGER", "launch", "philox_normal", "philox_uniform", "use_stream", "warp_stream", "wp"]
+__all__ = [
+    "ACTION_NOISE",
+    "RESET",
+    "STAGGER",
+    "launch",
+    "philox_normal",
+    "philox_uniform",
+    "use_stream",
+    "warp_stream",
+    "wp",
+]
 
 if hasattr(wp.config, "log_level"):
     wp.config.log_level = wp.LOG_ERROR

@@ -67,7 +67,7 @@ class BusyEnv(VecEnv):
         moved = 0.95 * self.obs + 0.3 * (actions_NA @ self._push)
         self.obs.copy_(torch.where(fresh.unsqueeze(1), self._start(), moved))
         self.reward.copy_((1.0 - self.obs.square().mean(1)).masked_fill_(fresh, 0.0))
-        torch.logical_and(self.obs[:, 0].abs() > 1.5, ~fresh, out=self.terminated)
+        torch.logical_and(self.obs[:, 0].abs() > 1.1, ~fresh, out=self.terminated)
         torch.logical_and(self._age >= self.max_episode_length - 1, ~(fresh | self.terminated), out=self.truncated)
         return self.obs, self.reward, self.terminated, self.truncated
 

@@ -34,7 +34,9 @@ def env_of(layer: str, task: str, num_envs: int, depth: int) -> VecEnv:
     """``task`` on a GPU's physics, or the synthetic simulator."""
     where = "cuda:0" if layer == "cuda" else "cpu"
     if layer == "cuda" and task and find_spec("mujoco_warp") is not None:
-        return make_env(task, {"episodeLength": 21}, num_envs=num_envs, device=where, stagger=True, engine="mujoco_warp")
+        return make_env(
+            task, {"episodeLength": 21}, num_envs=num_envs, device=where, stagger=True, engine="mujoco_warp"
+        )
     return BusyEnv(num_envs, torch.device(where), 64, depth, num_obs=6, num_actions=2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import List
 
 import pytest
 
@@ -17,13 +18,12 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_it_trains_and_goes_on(place: "list[str]", tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_trains_and_goes_on(place: List[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "train", "task=Cartpole", *place, f"run_root={tmp_path}", "num_envs=64", "report.plot=False", "eval.num_envs=4",
-        "train.params.config.minibatch_size=256", "report.tensorboard=False", "eval.every=3", "save_frequency=3",
-        "task.env.episodeLength=30",
+        "train.params.config.minibatch_size=256", "report.tensorboard=False", "eval.every=3",
+        "train.params.config.save_frequency=3", "task.env.episodeLength=30",
     ]  # fmt: skip
-    words[words.index("save_frequency=3")] = "train.params.config.save_frequency=3"
     assert main([*words, "max_iterations=4"]) == 0
     said = capsys.readouterr().out
     assert main([*words, "max_iterations=7"]) == 0
