@@ -14,7 +14,7 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is none, with the reason. `gpu(physics=False)` needs no MuJoCo Warp."""
+    """Tests marked `gpu` are skipped, and told why, where there is none. `gpu(physics=False)`: Warp suffices."""
     marks = ((item, item.get_closest_marker("gpu")) for item in items)
     marked = [(item, mark) for item, mark in marks if mark is not None]
     if marked:

@@ -1,6 +1,6 @@
 """``isaac-appo bench --gpu``: one script for one GPU, most important first, each stage's numbers on disk when it ends.
 
-What a stage lacks it says, and the others go on: without Warp there are no pipelines of ours, and launch latency and the
+What a stage lacks it says, and the others go on: without Warp there are no pipelines of ours, and launch latency and
 two bare streams are all that is measured.
 """
 
@@ -309,7 +309,8 @@ def gpu_markdown(report: Dict[str, Any]) -> str:
     parts = [
         "# GPU bench",
         f"{m['compute_mode']}. {gpu}; CUDA {m['cuda']}; {versions}; Warp's memory pool: {m.get('warp_mempool', '-')}. "
-        f"{m['cpu']}, {m['cores']} cores. {report['seconds']:.0f} s, after {report['compile_s']:.0f} s of compiling kernels.",
+        f"{m['cpu']}, {m['cores']} cores. "
+        f"{report['seconds']:.0f} s, after {report['compile_s']:.0f} s of compiling kernels.",
     ]
     for name, rows in report["stages"].items():
         head = list(dict.fromkeys(key for row in rows for key in row))
