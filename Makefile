@@ -29,7 +29,7 @@ bench: $(STAMP)
 
 # On a machine with an NVIDIA GPU; each test that needs one is skipped elsewhere, with the reason.
 test-gpu: $(STAMP)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -m gpu -rs --durations=10
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -m gpu -rs --durations=10 tests/gpu tests/sim
 
 # Alone on the GPU, 8 minutes after the kernels are compiled. BENCH="--quick" takes three.
 bench-gpu: $(STAMP)
