@@ -18,7 +18,7 @@ PYENV = $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.8.*/bin/python3.8
 PYTHON38 ?= $(shell for p in $$(type -ap python3.8) $(PYENV); do $$p -c '$(USABLE38)' 2>/dev/null && { echo $$p; break; }; done)
 PIP38 := $(PY38) -m pip install -qq --disable-pip-version-check
 
-.PHONY: train test check bench docs venv test-py38 venv38 find-py38 clean
+.PHONY: train test check bench test-gpu bench-gpu docs venv test-py38 venv38 find-py38 clean
 
 train: $(STAMP)
 	@$(PY) -m isaac_appo train $(ARGS)
@@ -26,6 +26,14 @@ train: $(STAMP)
 # Alone on the machine: blocks that other load disturbs are rejected. BENCH="--quick" takes two minutes.
 bench: $(STAMP)
 	@$(PY) -m isaac_appo bench $(BENCH)
+
+# On a machine with an NVIDIA GPU; each test that needs one is skipped elsewhere, with the reason.
+test-gpu: $(STAMP)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -m gpu -rs --durations=10 tests/gpu tests/sim
+
+# Alone on the GPU, 8 minutes after the kernels are compiled. BENCH="--quick" takes three.
+bench-gpu: $(STAMP)
+	@$(PY) -m isaac_appo bench --gpu $(BENCH)
 
 docs: $(STAMP)
 	@$(PY) -m mkdocs build

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Sequence
+from typing import Any, Dict, Sequence, Tuple
 
 import warp as wp
 
-__all__ = ["ACTION_NOISE", "RESET", "STAGGER", "launch", "philox_normal", "philox_uniform", "use_stream", "wp"]
+__all__ = [
+    "ACTION_NOISE",
+    "RESET",
+    "STAGGER",
+    "launch",
+    "philox_normal",
+    "philox_uniform",
+    "use_stream",
+    "warp_stream",
+    "wp",
+]
 
 if hasattr(wp.config, "log_level"):
     wp.config.log_level = wp.LOG_ERROR
@@ -42,14 +52,33 @@ _thread = threading.local()
 """Warp's current stream belongs to the device, not to the thread: two threads would launch on each other's."""
 
 
+_streams: Dict[Tuple[int, int], Any] = {}
+
+
+def warp_stream(stream: Any) -> Any:
+    """A ``torch.cuda.Stream`` as Warp's, the same object each time.
+
+    Warp knows a stream by its wrapper: the end of one makes it forget the stream, whoever else has wrapped it (torch
+    hands the same few streams out again and again), and a capture that was begun with one is unknown to another.
+    """
+    key = stream.device_index, stream.cuda_stream
+    if key not in _streams:
+        _streams[key] = wp.stream_from_torch(stream)
+    return _streams[key]
+
+
 def use_stream(stream: Any) -> None:
-    """The Warp stream that :func:`launch` uses in this thread from now on; ``None``, at first, is the device's own."""
+    """The Warp stream that :func:`launch` uses in this thread from now on; ``None``, at first: torch's current one."""
     _thread.stream = stream
 
 
 def launch(kernel: Any, dim: Any, inputs: Sequence[Any], outputs: Sequence[Any] = (), device: str = "cpu") -> None:
-    """``wp.launch`` on this thread's stream."""
+    """``wp.launch`` on this thread's stream, which is torch's current one."""
     stream = getattr(_thread, "stream", None)
+    if stream is None and device != "cpu":  # Warp's own would be whichever another thread has just set
+        import torch
+
+        stream = warp_stream(torch.cuda.current_stream(device))
     wp.launch(kernel, dim, inputs=inputs, outputs=outputs, device=device, stream=stream)
 
 

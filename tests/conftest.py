@@ -14,11 +14,13 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with the reason, where there is none."""
-    marked = [item for item in items if item.get_closest_marker("gpu")]
+    """Tests marked `gpu` are skipped, and told why, where there is none. `gpu(physics=False)`: Warp suffices."""
+    marks = ((item, item.get_closest_marker("gpu")) for item in items)
+    marked = [(item, mark) for item, mark in marks if mark is not None]
     if marked:
         from isaac_appo.sim.registry import missing_for_warp
 
-        reason = missing_for_warp()
-        for item in marked if reason else ():
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for item, mark in marked:
+            reason = missing_for_warp(**mark.kwargs)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))

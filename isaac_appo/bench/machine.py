@@ -30,6 +30,13 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
 def describe() -> Dict[str, Any]:
     """Processor, cores, memory, versions and the settings that change speed."""
     import torch
@@ -41,7 +48,7 @@ def describe() -> Dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": {name: _version(name) for name in _PACKAGES},
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "environment": {k: os.environ[k] for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if k in os.environ},
     }

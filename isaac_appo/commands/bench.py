@@ -32,6 +32,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--updates", type=int, help="updates per block (default 20, --quick 4)")
     p.add_argument("--order-seed", type=int, default=0, help="seed of the order of blocks")
     p.add_argument("--out", type=Path, help="folder of the report (default bench/NAME)")
+    p.add_argument(
+        "--gpu", action="store_true", help="everything about one GPU within 8 minutes, whatever KEY=VALUE says"
+    )
     p.add_argument("--growth", action="store_true", help="how time and memory grow with envs, horizon and width")
     p.add_argument("--time-to-return", type=float, metavar="R", help="race rl_games to this evaluation return")
     p.add_argument("--ablation", metavar="TASKS", help="what lag costs in samples: Cartpole, Ant or both, resumable")
@@ -45,6 +48,8 @@ def main(argv: List[str]) -> int:
     options, words = parser().parse_known_args(argv)
     if options.ablation:
         return _ablation(options)
+    if options.gpu:
+        return _gpu(options)
     words = with_default_problem(words)
     composed = compose(words, "bench")
     if composed.config.sim.name == "isaacgym":
@@ -165,6 +170,24 @@ def _ablation(options: argparse.Namespace) -> int:
     ablation.draw_ablation(runs, list(known.values()), folder / "report.png")
     print(markdown)
     return 0
+
+
+def _gpu(options: argparse.Namespace) -> int:
+    import torch
+
+    from isaac_appo.bench.gpu import BUDGET_S, GpuBench
+
+    if not torch.cuda.is_available():
+        print("isaac-appo bench: --gpu: PyTorch finds no CUDA GPU. Run it where there is one", file=sys.stderr)
+        return 2
+    torch.set_float32_matmul_precision("high")  # as train has it on a GPU
+    folder = options.out or Path("bench") / ("gpu" + "_quick" * options.quick)
+    words = ["sim=mujoco_warp", "sim_device=cuda:0"]
+    bench = GpuBench(folder, "quick" if options.quick else "full", words=words, say=_say)
+    report = bench.run(60.0 * options.minutes if options.minutes else BUDGET_S)
+    print((folder / "report.md").read_text(encoding="utf-8"))
+    _say(f"Report: {folder}")
+    return 0 if report["stages"] else 1
 
 
 def _race(options: argparse.Namespace, words: List[str]) -> Dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isaac_appo.kernels import wp
+from isaac_appo.kernels import warp_stream, wp
 from isaac_appo.sim.engine import EngineError, EngineSpec
 from isaac_appo.sim.mujoco_model import load_model, map_model
 from isaac_appo.sim.mujoco_rows import CONTRACT, MujocoRows
@@ -85,7 +85,6 @@ class MujocoWarpEngine(MujocoRows):
         device = torch.device(spec.device)
         self.host_synchronous = device.type == "cpu"
         self.capturable = False  # a step replays a graph of its own
-        self._streams: Dict[int, Any] = {}
         self._outer: List[Any] = []  # what Warp recorded into graphs of PyTorch's: its memory must live as long
         self._check_device(device)
         model = load_model(spec)
@@ -162,13 +161,8 @@ class MujocoWarpEngine(MujocoRows):
         return capture.graph
 
     def _stream(self) -> Any:
-        """PyTorch's current stream as Warp's, wrapped once: wrapping costs more than a launch. None on the CPU."""
-        if self.device.type == "cpu":
-            return None
-        current = torch.cuda.current_stream(self.device)
-        if current.cuda_stream not in self._streams:
-            self._streams[current.cuda_stream] = wp.stream_from_torch(current)
-        return self._streams[current.cuda_stream]
+        """PyTorch's current stream as Warp's. None on the CPU."""
+        return None if self.device.type == "cpu" else warp_stream(torch.cuda.current_stream(self.device))
 
     def apply_efforts(self, efforts: Tensor) -> None:
         """See `Engine`. MuJoCo clamps to `effort_limit`; an effort on a dof without a motor is void."""

@@ -89,13 +89,17 @@ def _numbered(device: str) -> str:
     return "cuda:0" if device == "cuda" else device
 
 
-def missing_for_warp() -> str:
-    """What keeps mujoco_warp off a GPU here; empty if nothing does."""
+def missing_for_warp(physics: bool = True) -> str:
+    """What keeps mujoco_warp, or without ``physics`` Warp alone, off a GPU here; empty if nothing does."""
     if not torch.cuda.is_available():
         return "PyTorch finds no CUDA GPU"
     if not wp.is_cuda_available():
         return "Warp finds no CUDA GPU"
-    return "" if find_spec("mujoco_warp") else "mujoco_warp is not installed (pip install 'isaac-appo[warp]')"
+    return (
+        ""
+        if not physics or find_spec("mujoco_warp")
+        else "mujoco_warp is not installed (pip install 'isaac-appo[warp]')"
+    )
 
 
 def _resolve_warp(device: str, missing: str) -> EngineChoice:

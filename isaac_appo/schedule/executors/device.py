@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import Tensor
 
-from isaac_appo.kernels import use_stream, wp
+from isaac_appo.kernels import use_stream, warp_stream, wp
 
 Work = Callable[[], None]
 
@@ -128,7 +128,7 @@ class CudaStream(Stream):
     def __init__(self, device: torch.device, urgent: bool) -> None:
         self._device = device
         self.torch = torch.cuda.Stream(device, priority=-1 if urgent else 0)
-        self._warp = wp.stream_from_torch(self.torch)
+        self._warp = warp_stream(self.torch)
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextlib.contextmanager
