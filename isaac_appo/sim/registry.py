@@ -66,7 +66,8 @@ def resolve_engine(sim: str, sim_device: str, rl_device: str, pipeline: str = "g
             return EngineChoice("mujoco_warp", _existing(device), "sim=auto: the fastest engine on a GPU")
         if device == "auto":
             return EngineChoice("mujoco", "cpu", f"sim=auto: {missing}, and this one runs on any CPU")
-        raise EngineError(f"sim_device = {device}: {missing}. Use sim_device=cpu rl_device=cpu")
+        key = "rl_device" if sim_device == "auto" else "sim_device"
+        raise EngineError(f"{key} = {device}: {missing}. Use sim_device=cpu rl_device=cpu")
     if sim == "mujoco_warp":
         return _resolve_warp(device, missing)
     for key, asked in (("sim_device", sim_device), ("rl_device", rl_device)):
