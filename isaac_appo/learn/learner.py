@@ -143,7 +143,7 @@ class Learner:
         :meth:`finish` do nothing and no version is made.
         """
         self._stale, self._empty = lag > 0, empty
-        self._drift_share.fill_(1.0 / (lag + 1) if lag else 0.0)
+        self._drift_share.fill_(1.0 / (lag + 1) ** 2 if lag else 0.0)
         self._sums.zero_()
         self._last_epoch_kl.zero_()
         self.optimizer.skipped.zero_()

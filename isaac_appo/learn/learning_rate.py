@@ -4,10 +4,10 @@ rl_games' schedules. ``adaptive``: divide or multiply by 1.5 when the rolling KL
 after each minibatch (``legacy``) or each mini-epoch (``standard``). ``linear``: from the initial rate to ``min_lr``
 over the run. The rate survives a resume because it is a tensor of the checkpoint, not a value of the config.
 
-On stale rows the KL that counts is the larger of the rolling one and KL(mu || theta) / (lag + 1), mu being the policy
-that collected them. The rolling KL sees one update's step; a policy that hears of its effect only ``lag`` updates later
-takes ``lag + 1`` of them the same way and overshoots, as a control loop with a delay does. Steps that follow each other
-blindly add up in KL as (lag + 1)^2, steps that do not as lag + 1: the first kind is slowed down, the second left alone.
+On stale rows the KL that counts is the larger of the rolling one and KL(mu || theta) / (lag + 1)^2, mu being the policy
+that collected them. The rolling KL sees one update's step; a policy that hears of the effect of a step only ``lag``
+updates later can take ``lag + 1`` of them the same way and overshoot, as a control loop with a delay does. KL grows with
+the square of the distance, so that the second term is the KL of their mean step: steps that cancel out are left alone.
 """
 
 from __future__ import annotations

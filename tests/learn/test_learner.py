@@ -243,10 +243,10 @@ def test_reported_drift_is_the_kl_from_the_proximal_and_the_behaviour_policy() -
     ("lag", "distance", "expected"),
     [
         (0, 0.5, 1.5),  # on fresh data the rolling KL alone counts: none of it yet, so the rate rises
-        (1, 0.2, 1.0),  # KL from the behaviour policy 0.2^2 / 2 = 0.02, and half of it within [0.5, 2] x 0.008
-        (1, 0.3, 1 / 1.5),  # 0.045 / 2: above
-        (4, 0.3, 1.0),  # 0.045 / 5: the same distance is nothing out of the way at lag 4
-        (4, 0.1, 1.5),  # 0.005 / 5: below
+        (1, 0.3, 1.0),  # KL from the behaviour policy 0.3^2 / 2 = 0.045, a quarter of it within [0.5, 2] x 0.008
+        (1, 0.4, 1 / 1.5),  # 0.08 / 4: above
+        (4, 0.7, 1.0),  # 0.245 / 25: a greater distance is nothing out of the way at lag 4
+        (4, 0.4, 1.5),  # 0.08 / 25: below
     ],
 )
 def test_drift_from_the_behaviour_policy_slows_the_rate_by_the_lag(lag: int, distance: float, expected: float) -> None:
