@@ -6,7 +6,7 @@ over the run. The rate survives a resume because it is a tensor of the checkpoin
 
 On stale rows the KL that counts is the larger of the rolling one and KL(mu || theta) / (lag + 1)^2, mu being the policy
 that collected them. The rolling KL sees one update's step; a policy that hears of the effect of a step only ``lag``
-updates later can take ``lag + 1`` of them the same way and overshoot, as a control loop with a delay does. KL grows with
+updates later can take ``lag + 1`` of them the same way and overshoot, as a control loop with a delay does. KL grows as
 the square of the distance, so that the second term is the KL of their mean step: steps that cancel out are left alone.
 """
 
