@@ -55,7 +55,8 @@ def test_torch_before_isaac_gym_is_refused_by_the_command_and_by_the_engine() ->
         "try:\n    make_env('Ant', {}, engine='isaacgym')\nexcept EngineError as error:\n    print(error)\n"
     )
     done = python(f"{engine}{TRAIN.format('')}; print(code)", DOUBLES)
-    assert done.stdout.splitlines()[0].startswith("torch was imported before isaacgym, which Isaac Gym refuses")
+    refusal = "torch was imported before isaacgym, which Isaac Gym refuses"  # Warp greets an old Python before it
+    assert any(line.startswith(refusal) for line in done.stdout.splitlines()), done.stdout
     assert done.stdout.splitlines()[-1] == "2" and "torch was imported before isaacgym" in done.stderr
 
 

@@ -273,7 +273,12 @@ write(200, 300, 400); sink.close()
 
 KINDS = ("run", "metric", "artifact", "environment")
 
+needs_prompt_library = pytest.mark.skipif(
+    sys.version_info < (3, 9), reason="W&B's last library for Python 3.8 writes late and waits long for a dead service"
+)
 
+
+@needs_prompt_library
 def test_a_killed_service_is_replaced_and_the_run_goes_on(tmp_path: Path) -> None:
     body = """
 write(100); on_disk(1)
@@ -311,6 +316,7 @@ def test_a_server_gets_every_row_of_a_run_resumed_from_an_earlier_step(tmp_path:
     assert [row["env_steps"] for row in server.rows()] == [100, 200, 300, 200, 300, 400]
 
 
+@needs_prompt_library
 def test_an_outage_during_a_run_costs_no_row_and_the_end_waits_no_longer_than_it_says(tmp_path: Path) -> None:
     server = WandbServer()
     where = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40}
