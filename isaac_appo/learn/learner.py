@@ -277,7 +277,9 @@ class Learner:
         terms.total.backward()
         with torch.no_grad():
             norm = self.optimizer.step(batch.mask_M.sum())
-            self.learning_rate.after_minibatch(torch.maximum(terms.kl_rolling, self._drift_share * terms.kl_behaviour))
+            # chosen, not multiplied by 0: on fresh data a drift that is not finite must not reach the rate either
+            drift = torch.where(self._drift_share > 0, self._drift_share * terms.kl_behaviour, terms.kl_rolling)
+            self.learning_rate.after_minibatch(torch.maximum(terms.kl_rolling, drift))
             if index == self.batch.count - 1:
                 self.learning_rate.after_epoch()
             parts = (

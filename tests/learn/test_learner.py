@@ -263,3 +263,17 @@ def test_drift_from_the_behaviour_policy_slows_the_rate_by_the_lag(lag: int, dis
     rate.value.fill_(3e-4)
     pipeline.learner.minibatch(slab, 0, 0)
     assert float(rate.value) == pytest.approx(3e-4 * expected, rel=1e-6)
+
+
+def test_on_fresh_data_the_rate_does_not_hear_of_a_drift_that_is_not_finite() -> None:
+    pipeline, slab = collected(updates=4)
+    prepare(pipeline, slab, lag=0)
+    b, rate = pipeline.learner.batch, pipeline.learner.learning_rate
+    with torch.no_grad():
+        output = pipeline.learner.model(b.obs)
+        b.rolling_mu.copy_(output.mu)
+        b.rolling_sigma.copy_(output.log_std.exp())
+        b.behaviour_mu.fill_(1e30)  # its square is infinite
+    rate.value.fill_(3e-4)
+    pipeline.learner.minibatch(slab, 0, 0)
+    assert float(rate.value) == pytest.approx(4.5e-4, rel=1e-6)
