@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 import torch
 
+from isaac_appo.checkpoint import CheckpointError
 from isaac_appo.config import ConfigError, RunConfig, fit_minibatch
 from isaac_appo.config.errors import Finding
 from isaac_appo.env.task_env import TaskEnv, make_env
@@ -136,6 +137,18 @@ def model_maker(config: RunConfig, num_obs: int, num_actions: int, num_states: i
         return model
 
     return make
+
+
+def restore_weights(model: ActorCritic, state: Mapping[str, Any], task: str) -> None:
+    """Weights and statistics of any rl_games or isaac_appo checkpoint. Errors: CheckpointError if it does not fit."""
+    if "model" not in state:
+        raise CheckpointError(f"the checkpoint holds no 'model' but {', '.join(map(str, state)) or 'nothing'}")
+    try:
+        model.load_saved(state["model"], state.get("assymetric_vf_nets"))
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"the checkpoint's network does not fit train.params.network and task={task}: {error}"
+        ) from error
 
 
 def learner_settings(config: RunConfig) -> LearnerSettings:

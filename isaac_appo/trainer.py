@@ -13,6 +13,7 @@ from isaac_appo.build import (
     learner_settings,
     model_maker,
     pipeline_settings,
+    restore_weights,
 )
 from isaac_appo.checkpoint import CheckpointError, CheckpointWriter, save_best
 from isaac_appo.config import RunConfig
@@ -324,12 +325,7 @@ class Trainer:
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Start from the weights and statistics of any rl_games or isaac_appo checkpoint, and nothing else of it."""
-        try:
-            self.pipeline.learner.model.load_saved(state["model"], state.get("assymetric_vf_nets"))
-        except RuntimeError as error:
-            raise CheckpointError(
-                f"the checkpoint's network does not fit train.params.network and task={self.config.task.name}: {error}"
-            ) from error
+        restore_weights(self.pipeline.learner.model, state, self.config.task.name)
         self.envs[0].set_env_state(state.get("env_state"))
         for worker in self.pipeline.workers:
             worker.policy.bytes.copy_(self.pipeline.learner.policy.bytes)

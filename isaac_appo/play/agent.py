@@ -7,8 +7,7 @@ from typing import Any, Dict, Mapping
 import torch
 from torch import Tensor
 
-from isaac_appo.build import model_maker
-from isaac_appo.checkpoint import CheckpointError
+from isaac_appo.build import model_maker, restore_weights
 from isaac_appo.config import RunConfig
 from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Agent, mean_action
@@ -29,14 +28,7 @@ def load_model(
 ) -> ActorCritic:
     """The actor-critic of any rl_games or isaac_appo checkpoint. Errors: CheckpointError if it does not fit."""
     model = model_maker(config, num_obs, num_actions, num_states)()
-    if "model" not in state:
-        raise CheckpointError(f"the checkpoint holds no 'model' but {', '.join(map(str, state)) or 'nothing'}")
-    try:
-        model.load_saved(state["model"], state.get("assymetric_vf_nets"))
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"the checkpoint's network does not fit train.params.network and task={config.task.name}: {error}"
-        ) from error
+    restore_weights(model, state, config.task.name)
     return model
 
 

@@ -171,6 +171,12 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, capsys: pyte
     assert "does not fit train.params.network" in capsys.readouterr().err
 
 
+def test_a_file_that_holds_no_policy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"optimizer": {}, "epoch": 3}, tmp_path / "other.pth")
+    assert train(tmp_path, f"checkpoint={tmp_path / 'other.pth'}") == 2
+    assert "holds no 'model' but optimizer, epoch" in capsys.readouterr().err
+
+
 def test_cuda_is_refused_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "rl_device=cuda:0") == 2
     assert "rl_device = cuda:0" in capsys.readouterr().err
