@@ -24,28 +24,13 @@ import torch
 
 from isaac_appo.report.atomic_file import write_atomic, write_json
 
-__all__ = [
-    "CheckpointError",
-    "CheckpointWarning",
-    "CheckpointWriteError",
-    "CheckpointWriter",
-    "list_checkpoints",
-    "load_checkpoint",
-    "load_latest",
-    "read_best",
-    "read_marker",
-    "resolve_resume",
-    "save_best",
-    "save_checkpoint",
-]
-
 Warn = Callable[[str], None]
 State = Dict[str, Any]
 Loaded = Tuple[State, Path]
 
-LATEST = "latest.json"
 BEST = "best.json"
 SET_ASIDE = "set_aside"
+_NAME = re.compile(r"ckpt_\d+\.pth")
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -65,15 +50,11 @@ def _warn(text: str) -> None:
     warnings.warn(text, CheckpointWarning, stacklevel=3)
 
 
-# ------------------------------------------------------------------------------------------------------------- writing
-
-
 def save_checkpoint(
     directory: Path,
     state: State,
     step: int,
     keep: int = 3,
-    tag: str = "ckpt",
     metrics: dict[str, float] | None = None,
     warn: Warn = _warn,
     spare: Collection[Path] = (),
@@ -89,24 +70,24 @@ def save_checkpoint(
     """
     if keep < 2:
         raise ValueError(f"keep = {keep}: must be at least 2, as the newest may be the one being written.")
-    if step < 0 or not re.fullmatch(r"[A-Za-z]+", tag):
-        raise ValueError(f"step = {step}, tag = {tag!r}: step must be >= 0 and tag letters only.")
+    if step < 0:
+        raise ValueError(f"step = {step}: must be at least 0.")
     _check_types(state, "state")
     directory = Path(directory)
-    path = directory / f"{tag}_{step:09d}.pth"
+    path = directory / f"ckpt_{step:09d}.pth"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _check_free_space(directory, tag)
+        _check_free_space(directory)
         buffer = io.BytesIO()  # serialised in memory first: a full disk then shows as a plain OSError of one write
         torch.save(state, buffer)
         _commit(path, buffer.getvalue(), step, metrics or {})
-        write_json(directory / LATEST, {"file": path.name, "step": step})
+        write_json(directory / "latest.json", {"file": path.name, "step": step})
     except CheckpointWriteError:
         raise
     except (OSError, CheckpointError) as error:
         raise CheckpointWriteError(f"{path} was not written: {error}. Earlier checkpoints are intact.") from error
-    _set_aside_newer(path, step, tag, warn)
-    _prune(path, keep, tag, warn, spare)
+    _set_aside_newer(path, step, warn)
+    _prune(path, keep, warn, spare)
     return path
 
 
@@ -129,8 +110,8 @@ def _check_types(value: Any, where: str) -> None:
         )
 
 
-def _check_free_space(directory: Path, tag: str) -> None:
-    files = _data_files(directory, tag)
+def _check_free_space(directory: Path) -> None:
+    files = _data_files(directory)
     need = 2 * files[-1].stat().st_size if files else 0
     free = shutil.disk_usage(directory).free
     if free < need:
@@ -148,7 +129,7 @@ def _commit(path: Path, data: bytes, step: int, metrics: dict[str, float]) -> No
         written = temporary.read_bytes()
         if hashlib.sha256(written).hexdigest() != digest:
             raise CheckpointWriteError(f"{path}: what the disk gives back differs from what was written.")
-        _decode(written, temporary, "cpu")
+        _decode(written, temporary)
 
     if path.is_file() and read_marker(path) is not None:
         # Rewriting a step: the marker must hold for the old data and the new, as the crash may come between the two.
@@ -159,8 +140,8 @@ def _commit(path: Path, data: bytes, step: int, metrics: dict[str, float]) -> No
     write_json(_marker_path(path), marker)
 
 
-def _set_aside_newer(path: Path, step: int, tag: str, warn: Warn) -> None:
-    newer = [file for file in _data_files(path.parent, tag) if _step(file) > step]
+def _set_aside_newer(path: Path, step: int, warn: Warn) -> None:
+    newer = [file for file in _data_files(path.parent) if _step(file) > step]
     if not newer:
         return
     aside = path.parent / SET_ASIDE
@@ -177,13 +158,13 @@ def _set_aside_newer(path: Path, step: int, tag: str, warn: Warn) -> None:
     warn(f"{names}: later than {path.name}, from a branch that this run has left; moved to {aside}.")
 
 
-def _prune(saved: Path, keep: int, tag: str, warn: Warn, spare: Collection[Path]) -> None:
+def _prune(saved: Path, keep: int, warn: Warn, spare: Collection[Path]) -> None:
     best = read_best(saved.parent)
-    valid = list_checkpoints(saved.parent, tag)
-    kept = valid[-keep:]
-    doomed = [file for file in _data_files(saved.parent, tag) if kept and _step(file) < _step(kept[0])]
-    doomed = [file for file in doomed if file not in (saved, *spare) and (best is None or file != best[0])]
-    leftovers = list(saved.parent.glob(f".{tag}_*.tmp-*"))  # of killed writers: the directory has one writer
+    kept = list_checkpoints(saved.parent)[-keep:]
+    spared = {saved, *spare, *([best[0]] if best else [])}
+    old = [file for file in _data_files(saved.parent) if kept and _step(file) < _step(kept[0])]
+    doomed = [file for file in old if file not in spared]
+    leftovers = list(saved.parent.glob(".ckpt_*.tmp-*"))  # of killed writers: the directory has one writer
     for file in [name for data in doomed for name in (_marker_path(data), data)] + leftovers:
         _delete(file, warn)
 
@@ -217,32 +198,30 @@ def save_best(directory: Path, path: Path, metric: float, by: str = "training") 
 
 
 class CheckpointWriter:
-    """Saves checkpoints for a training loop: a failed save is a warning, `max_failures` of them in a row an error."""
+    """Saves checkpoints for a training loop: a failed save is a warning, three of them in a row an error."""
+
+    MAX_FAILURES = 3
 
     last_path: Path | None
     """The newest committed checkpoint, of this process or an earlier one; None when there is none."""
     spare: Set[Path]
     """Checkpoints that someone still needs: not deleted while they are in here."""
 
-    def __init__(
-        self, directory: Path, keep: int = 3, tag: str = "ckpt", max_failures: int = 3, warn: Warn = _warn
-    ) -> None:
+    def __init__(self, directory: Path, keep: int = 3, warn: Warn = _warn) -> None:
         self.directory = Path(directory)
-        self.last_path = next(iter(reversed(list_checkpoints(self.directory, tag))), None)
+        self.last_path = next(iter(reversed(list_checkpoints(self.directory))), None)
         self.spare = set()
-        self._keep, self._tag, self._warn = keep, tag, warn
-        self._failures, self._max_failures = 0, max_failures
+        self._keep, self._warn, self._failures = keep, warn, 0
 
     def save(self, state: State, step: int, metrics: dict[str, float] | None = None) -> Path | None:
         """Save and return the path, or warn and return None. Raises CheckpointWriteError at the last failure in a row,
         and what `save_checkpoint` raises for a state it refuses."""
         try:
-            how = (self._keep, self._tag, metrics, self._warn, self.spare)
-            self.last_path = save_checkpoint(self.directory, state, step, *how)
+            self.last_path = save_checkpoint(self.directory, state, step, self._keep, metrics, self._warn, self.spare)
         except CheckpointWriteError as error:
             self._failures += 1
-            count = f"{self._failures} of {self._max_failures} failed checkpoints in a row"
-            if self._failures >= self._max_failures:
+            count = f"{self._failures} of {self.MAX_FAILURES} failed checkpoints in a row"
+            if self._failures >= self.MAX_FAILURES:
                 raise CheckpointWriteError(f"{count}: {error} Last good one: {self.last_path}.") from error
             self._warn(f"{count}; training goes on. {error} Last good one: {self.last_path}.")
             return None
@@ -250,12 +229,9 @@ class CheckpointWriter:
         return self.last_path
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
-def list_checkpoints(directory: Path, tag: str = "ckpt") -> list[Path]:
+def list_checkpoints(directory: Path) -> list[Path]:
     """The committed checkpoints (marker present, size right) by ascending integer step."""
-    return [path for path in _data_files(Path(directory), tag) if _refusal(path) is None]
+    return [path for path in _data_files(Path(directory)) if _refusal(path) is None]
 
 
 def read_marker(path: Path) -> dict[str, Any] | None:
@@ -277,10 +253,10 @@ def read_best(directory: Path) -> tuple[Path, float] | None:
     return (path, metric) if path.is_file() and path.parent == Path(directory) else None
 
 
-def load_checkpoint(path: Path, map_location: Any = "cpu") -> State:
-    """Read one checkpoint file; checked against its marker if it has one. Raises CheckpointError naming file, reason.
+def load_checkpoint(path: Path) -> State:
+    """Read one checkpoint file onto the CPU, checked against its marker if it has one; nothing in it is executed.
 
-    Never executes what the file contains (`weights_only=True`).
+    Raises CheckpointError naming file and reason.
     """
     path = Path(path)
     try:
@@ -290,22 +266,22 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> State:
     marker = read_marker(path)
     if marker is not None and hashlib.sha256(data).hexdigest() not in [entry["sha256"] for entry in _entries(marker)]:
         raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one in {_marker_path(path).name}.")
-    return _decode(data, path, map_location)
+    return _decode(data, path)
 
 
-def load_latest(directory: Path, map_location: Any = "cpu", tag: str = "ckpt", warn: Warn = _warn) -> Loaded | None:
+def load_latest(directory: Path, warn: Warn = _warn) -> Loaded | None:
     """State and path of the newest committed checkpoint that is whole; None if the directory holds none at all.
 
     A bad newer one is passed over with a warning that names it, the reason and the one taken.
     Raises CheckpointError if there are files but none loads: never a silent restart from zero.
     """
     refused: list[str] = []
-    for path in reversed(_data_files(Path(directory), tag)):
+    for path in reversed(_data_files(Path(directory))):
         reason = _refusal(path)
         try:
             if reason is not None:
                 raise CheckpointError(f"{path}: {reason}")
-            state = load_checkpoint(path, map_location)
+            state = load_checkpoint(path)
         except CheckpointError as error:
             refused.append(str(error))
             continue
@@ -320,9 +296,7 @@ def load_latest(directory: Path, map_location: Any = "cpu", tag: str = "ckpt", w
     return None
 
 
-def resolve_resume(
-    resume: str, directory: Path, map_location: Any = "cpu", tag: str = "ckpt", warn: Warn = _warn
-) -> Loaded | None:
+def resolve_resume(resume: str, directory: Path) -> Loaded | None:
     """What `resume=auto|never|PATH` means for a run whose checkpoints lie in `directory`: (state, path) or None.
 
     PATH is a checkpoint file, a run directory or a checkpoints directory. Raises CheckpointError naming candidates if
@@ -331,32 +305,32 @@ def resolve_resume(
     if resume == "never":
         return None
     if resume == "auto":
-        return load_latest(directory, map_location, tag, warn)
+        return load_latest(directory)
     path = Path(resume).expanduser()
     if path.is_file():
-        return load_checkpoint(path, map_location), path
+        return load_checkpoint(path), path
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    loaded = load_latest(folder, map_location, tag, warn)
+    loaded = load_latest(folder)
     if loaded is None:
         what = "holds no checkpoint" if path.is_dir() else "does not exist"
-        near = _candidates(path, Path(directory), tag)
+        near = _candidates(path, Path(directory))
         found = "Candidates: " + ", ".join(str(item) for item in near) if near else "None was found nearby"
         raise CheckpointError(f"resume={resume}: {path} {what} (rule: auto, never or a path). {found}.")
     return loaded
 
 
-def _candidates(path: Path, own: Path, tag: str, limit: int = 5) -> list[Path]:
-    """The newest checkpoint of this run, of the folders about `path` and of the runs beside it."""
+def _candidates(path: Path, own: Path) -> list[Path]:
+    """At most five: the newest checkpoint of this run, of the folders about `path` and of the runs beside it."""
     folders = [own]
     for root in [path, *list(path.parents)[:2]]:
         folders += [root, root / "checkpoints", *sorted(root.glob("*/checkpoints"))]
-    newest = [listed[-1] for listed in (list_checkpoints(folder, tag) for folder in folders) if listed]
-    return list(dict.fromkeys(newest))[:limit]
+    newest = [listed[-1] for listed in map(list_checkpoints, folders) if listed]
+    return list(dict.fromkeys(newest))[:5]
 
 
-def _decode(data: bytes, path: Path, map_location: Any) -> State:
+def _decode(data: bytes, path: Path) -> State:
     try:
-        state = torch.load(io.BytesIO(data), map_location=map_location, weights_only=True)
+        state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file makes the unpickler raise anything
         reason = str(error).strip().split("\n")[0]
         raise CheckpointError(
@@ -368,12 +342,11 @@ def _decode(data: bytes, path: Path, map_location: Any) -> State:
     return state
 
 
-def _data_files(directory: Path, tag: str) -> list[Path]:
-    """All `<tag>_<step>.pth` of the directory, committed or not, by ascending integer step."""
-    pattern = re.compile(re.escape(tag) + r"_\d+\.pth")
+def _data_files(directory: Path) -> list[Path]:
+    """All `ckpt_<step>.pth` of the directory, committed or not, by ascending integer step."""
     if not directory.is_dir():
         return []
-    files = [path for path in directory.iterdir() if pattern.fullmatch(path.name) and path.is_file()]
+    files = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
     return sorted(files, key=lambda path: (_step(path), path.name))
 
 

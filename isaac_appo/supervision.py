@@ -8,25 +8,9 @@ import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Callable
 
-__all__ = [
-    "EXIT_CONFIG",
-    "EXIT_HANG",
-    "EXIT_INTERNAL",
-    "EXIT_OK",
-    "EXIT_SIGINT",
-    "EXIT_SIGTERM",
-    "SignalGuard",
-    "Watchdog",
-]
-
-EXIT_OK = 0
-EXIT_CONFIG = 2
-"""What was typed cannot be run."""
-EXIT_INTERNAL = 70
-"""The program or CUDA failed; the last checkpoint is kept."""
 EXIT_HANG = 75
 """A stream stood still beyond its deadline."""
 EXIT_SIGINT = 130
@@ -48,7 +32,7 @@ class SignalGuard:
     """0 until a signal came, then 130 (SIGINT) or 143 (SIGTERM)."""
 
     def __init__(self, last_checkpoint: Callable[[], object] = lambda: None) -> None:
-        self.stop_requested, self.exit_code = False, EXIT_OK
+        self.stop_requested, self.exit_code = False, 0
         self._last_checkpoint = last_checkpoint
         self._former: dict[int, Any] = {}
 
@@ -59,13 +43,10 @@ class SignalGuard:
             self._former[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._former.items():
             # None: installed by other than Python, hence not restorable; the default is the nearest.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        self._former.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self.stop_requested:
@@ -81,9 +62,8 @@ class SignalGuard:
 class Watchdog:
     """Calls for help once when a stage has been silent for too long: all tracebacks to `log_txt`, then `on_hang`.
 
-    A stage is known from `register` or its first `beat` on. Until the first beat it has `first_deadline_s` (compilation
-    takes its time), after it `deadline_s` between beats. Time in which the whole process slept (SIGSTOP, a suspended
-    machine) does not count. `on_hang(text)` runs on the watchdog's thread; `text` names the stage.
+    A stage is known from its first `beat` on, and has `deadline_s` between beats. Time in which the whole process slept
+    (SIGSTOP, a suspended machine) does not count. `on_hang(text)` runs on the watchdog's thread; text names the stage.
 
     beat() reads one attribute and writes one dict entry: no lock, no clock. Stamped with the last poll, so silence is
     measured to within `poll_s`.
@@ -94,34 +74,21 @@ class Watchdog:
         log_txt: Path,
         on_hang: Callable[[str], None],
         deadline_s: float = 300.0,
-        first_deadline_s: float = 900.0,
         poll_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log_txt, self._on_hang = log_txt, on_hang
-        self._deadline_s, self._first_deadline_s, self._poll_s = deadline_s, first_deadline_s, poll_s
-        self._clock = clock
+        self._deadline_s, self._poll_s, self._clock = deadline_s, poll_s, clock
         self._polled = clock()
         self._awake = 0.0  # seconds this process was awake, advanced by each poll: the time that beats are stamped with
-        self._registered: dict[str, float] = {}
         self._beats: dict[str, float] = {}
         self._fired = False
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def register(self, stage: str) -> None:
-        """Expect `stage` to beat within the first deadline from now."""
-        self._beats.pop(stage, None)
-        self._registered[stage] = self._awake
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def beat(self, stage: str) -> None:
         """Say that `stage` is alive."""
         self._beats[stage] = self._awake
-
-    def retire(self, stage: str) -> None:
-        """Expect nothing more of `stage`: its work is done or rests. A later beat makes it known again."""
-        self._registered.pop(stage, None)
-        self._beats.pop(stage, None)
 
     def check(self) -> str | None:
         """Advance the clock; at the first overdue stage dump, call `on_hang` and return its text. Fires only once."""
@@ -138,15 +105,12 @@ class Watchdog:
         return text
 
     def __enter__(self) -> Watchdog:
-        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0 * self._poll_s)
 
     def _watch(self) -> None:
@@ -154,12 +118,12 @@ class Watchdog:
             self.check()
 
     def _overdue(self) -> str | None:
-        beats = self._beats.copy()  # atomic, unlike iterating over a dict that streams write to
-        for stage, since in {**self._registered.copy(), **beats}.items():
-            deadline = self._deadline_s if stage in beats else self._first_deadline_s
+        for stage, since in self._beats.copy().items():  # copy: atomic, unlike iterating while streams write
             silent = self._awake - since
-            if silent > deadline:
-                return f"{stage} has been silent for {silent:.0f} s (deadline {deadline:.0f} s): taken for hung."
+            if silent > self._deadline_s:
+                return (
+                    f"{stage} has been silent for {silent:.0f} s (deadline {self._deadline_s:.0f} s): taken for hung."
+                )
         return None
 
     def _dump(self, text: str) -> None:

@@ -7,8 +7,6 @@ from typing import Dict, Tuple
 
 import isaac_appo.cfg
 
-__all__ = ["GROUPS", "choices"]
-
 GROUPS: Tuple[str, ...] = ("task", "train", "sim", "schedule", "advantage", "loss")
 
 

@@ -11,8 +11,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-__all__ = ["annotated", "origins"]
-
 _SEARCH = "hydra.searchpath"
 COMMAND_LINE = "command line"
 

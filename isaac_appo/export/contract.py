@@ -15,8 +15,6 @@ from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
 from isaac_appo.play.session import Policy
 
-__all__ = ["contract_of", "sha256"]
-
 SCHEMA = 1
 
 

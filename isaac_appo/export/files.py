@@ -21,8 +21,6 @@ from isaac_appo.play.agent import load_model
 from isaac_appo.play.session import Policy, build_play_env
 from isaac_appo.report.atomic_file import write_json
 
-__all__ = ["TOLERANCE", "ExportError", "Exported", "export"]
-
 TOLERANCE = 1e-5
 OPSET = 17
 ROWS = 128

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.normalizer import CLIP, RunningNormalizer
 
-__all__ = ["ExportedPolicy"]
-
 _LARGEST = 3.4028234663852886e38  # float32: a clamp that does nothing, so that the graph has one form
 
 

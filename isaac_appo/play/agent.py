@@ -13,8 +13,6 @@ from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Agent, mean_action
 from isaac_appo.policy.actor_critic import ActorCritic
 
-__all__ = ["AGENTS", "load_model", "make_agent"]
-
 AGENTS: Dict[str, str] = {
     "trained": "deterministic policy",
     "zero": "zero actions",

@@ -13,8 +13,6 @@ import numpy as np
 from isaac_appo.play.scene import Scene
 from isaac_appo.play.video import VideoError, load_encoder
 
-__all__ = ["Camera", "check_camera"]
-
 _PLATFORMS = ("egl", "osmesa")
 MAX_GEOMS = 2000
 

@@ -13,8 +13,6 @@ from isaac_appo.play.camera import Camera
 from isaac_appo.play.scene import Scene
 from isaac_appo.play.video import VideoWriter
 
-__all__ = ["Film"]
-
 FPS = {".mp4": 30.0, ".gif": 15.0}
 """Frames a second, at most."""
 SIZE = (480, 320)

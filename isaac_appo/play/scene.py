@@ -10,8 +10,6 @@ from isaac_appo.env.task_env import TaskEnv
 from isaac_appo.sim.engine import EngineSpec
 from isaac_appo.sim.mujoco_model import load_model, map_model
 
-__all__ = ["Scene"]
-
 
 class Scene:
     """The task's MJCF, posed from an env's contract tensors, so that every engine is drawn alike.

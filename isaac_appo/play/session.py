@@ -16,8 +16,6 @@ from isaac_appo.play.agent import AGENTS, make_agent
 from isaac_appo.play.film import Film
 from isaac_appo.tasks.registry import TaskError
 
-__all__ = ["Policy", "Video", "build_play_env", "load_policy", "play", "play_variant"]
-
 
 class Policy(NamedTuple):
     """A checkpoint as read."""

@@ -8,8 +8,6 @@ from typing import Any, Dict, Optional, Tuple, Type
 
 import numpy as np
 
-__all__ = ["FORMATS", "VideoError", "VideoWriter", "load_encoder"]
-
 # one palette a frame, made as the frame comes: a palette of the whole film would wait for its end
 _GIF = [
     "-filter_complex",

@@ -15,8 +15,6 @@ from isaac_appo.play.scene import Scene
 from isaac_appo.play.session import Policy, build_play_env, caption
 from isaac_appo.play.video import VideoError
 
-__all__ = ["Viewer", "capsule", "watch"]
-
 
 class Viewer:
     """Serves one scene on a port of this machine.

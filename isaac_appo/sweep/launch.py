@@ -17,8 +17,6 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from isaac_appo.sweep.plan import Job
 
-__all__ = ["LocalLauncher", "Result", "SubmititLauncher", "TrainCommand", "run_jobs", "visible_gpus"]
-
 PROGRAM = (sys.executable, "-m", "isaac_appo", "train")
 _ANY_CLUSTER = (
     "timeout_min",

@@ -14,8 +14,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-__all__ = ["Axis", "Job", "Options", "combinations", "find_axes", "read_options", "run_name", "sweep_name"]
-
 LAUNCHERS = {
     "basic": "local",
     "local": "local",

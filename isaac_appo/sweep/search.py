@@ -10,8 +10,6 @@ from hydra.core.override_parser.types import IntervalSweep
 
 from isaac_appo.sweep.plan import Axis, Job
 
-__all__ = ["Search"]
-
 
 class Search:
     """A study of `options["n_trials"]` runs, stored in the sweep's folder, so that the same command goes on with it."""

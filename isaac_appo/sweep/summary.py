@@ -12,8 +12,6 @@ from isaac_appo.report.atomic_file import write_text
 from isaac_appo.report.csv import read_columns
 from isaac_appo.sweep.launch import Result
 
-__all__ = ["Row", "final_reward", "read_summary", "row_of", "write_summary"]
-
 
 class Row(NamedTuple):
     """One job that has ended."""
