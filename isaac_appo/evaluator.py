@@ -179,7 +179,7 @@ class Evaluator:
         return play_episodes(self._agent(self._env), self._env, self.config.eval.seed, watch)
 
     def _film(self, job: Job) -> Path:
-        from isaac_appo.play.film import Film
+        from isaac_appo.play.film import film
 
         env, path = self._film_env, self._videos / f"update_{job.update:09d}.mp4"
         assert env is not None
@@ -189,10 +189,10 @@ class Evaluator:
         def caption() -> str:
             return f"{self.config.task.name}   policy version {job.version}, lag {self._newest() - job.version}"
 
-        with Film(env, path, length, caption) as film:
+        with film(env, path, length, caption) as draw:
 
             def watch(step: int, returns: Tensor) -> None:
-                film(step, returns)
+                draw(step, returns)
                 if self._ending.is_set() or step + 1 >= length:
                     raise _Stopped
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping
 
 import torch
-from torch import Tensor
 
 from isaac_appo.build import model_maker, restore_weights
 from isaac_appo.config import RunConfig
@@ -39,8 +38,4 @@ def make_agent(name: str, config: RunConfig, state: Mapping[str, Any], env: VecE
     if name == "zero":
         return lambda obs: actions
     generator = torch.Generator(env.device).manual_seed(config.eval.seed)
-
-    def draw(obs: Tensor) -> Tensor:
-        return actions.uniform_(-1.0, 1.0, generator=generator)
-
-    return draw
+    return lambda obs: actions.uniform_(-1.0, 1.0, generator=generator)

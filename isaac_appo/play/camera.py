@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import TracebackType
-from typing import Any, List, Optional, Type
+from typing import Any, List
 
 import mujoco
 import numpy as np
@@ -14,7 +13,6 @@ from isaac_appo.play.scene import Scene
 from isaac_appo.play.video import VideoError, load_encoder
 
 _PLATFORMS = ("egl", "osmesa")
-MAX_GEOMS = 2000
 
 
 def _open_context(width: int, height: int) -> Any:
@@ -46,7 +44,7 @@ class Camera:
     Errors: VideoError when there is neither EGL nor OSMesa.
     """
 
-    def __init__(self, scene: Scene, width: int = 480, height: int = 320) -> None:
+    def __init__(self, scene: Scene, width: int, height: int) -> None:
         self.scene = scene
         self._context = _open_context(width, height)
         model = scene.model
@@ -54,7 +52,7 @@ class Camera:
         model.vis.global_.offwidth, model.vis.global_.offheight = width, height
         self._gl = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._gl)
-        self._drawn = mujoco.MjvScene(model, MAX_GEOMS)
+        self._drawn = mujoco.MjvScene(model, maxgeom=2000)
         self._drawn.flags[mujoco.mjtRndFlag.mjRND_REFLECTION.value] = False
         self._options, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._view = mujoco.MjrRect(0, 0, width, height)
@@ -89,11 +87,3 @@ class Camera:
         """Free the context."""
         self._gl.free()
         self._context.free()
-
-    def __enter__(self) -> Camera:
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()

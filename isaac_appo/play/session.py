@@ -11,9 +11,10 @@ from isaac_appo.build import build_env, build_package_env
 from isaac_appo.checkpoint import CheckpointError, load_checkpoint, read_best, resolve_resume
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
+from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Evaluation, play_episodes
 from isaac_appo.play.agent import AGENTS, make_agent
-from isaac_appo.play.film import Film
+from isaac_appo.play.film import film
 from isaac_appo.tasks.registry import TaskError
 
 
@@ -58,9 +59,8 @@ def load_policy(checkpoint: str) -> Policy:
 
 def play_variant(config: RunConfig) -> RunConfig:
     """The same task to look at: ``task.play`` on top of ``task.env``, nothing staggered, nothing randomised."""
-    task = replace(
-        config.task, env={**config.task.env, **config.task.play}, task={**config.task.task, "randomize": False}
-    )
+    c = config.task
+    task = replace(c, env={**c.env, **c.play}, task={**c.task, "randomize": False})
     return replace(config, task=task, env=replace(config.env, stagger_resets=False))
 
 
@@ -83,27 +83,17 @@ def play(
 
     Errors: CheckpointError, EngineError, TaskError, VideoError.
     """
-    if config.task.package and video is None:
-        return _play_package(config, policy, agent)
-    env = build_play_env(config)
+    own = build_play_env(config) if video or not config.task.package else None
+    env: VecEnv = own or build_package_env(config, config.eval.num_envs, config.eval.seed)
     try:
         act = make_agent(agent, config, policy.state if policy else {}, env)
-        if video is None:
+        if video is None or own is None:
             result = play_episodes(act, env, config.eval.seed)
         else:
             text = caption(config, policy, agent)
-            with Film(env, video.path, video.length, lambda: text) as film:
-                result = play_episodes(act, env, config.eval.seed, film)
+            with film(own, video.path, video.length, lambda: text) as draw:
+                result = play_episodes(act, env, config.eval.seed, draw)
         return result._replace(agent=AGENTS[agent])
-    finally:
-        env.close()
-
-
-def _play_package(config: RunConfig, policy: Optional[Policy], agent: str) -> Evaluation:
-    env = build_package_env(config, config.eval.num_envs, config.eval.seed)
-    try:
-        act = make_agent(agent, config, policy.state if policy else {}, env)
-        return play_episodes(act, env, config.eval.seed)._replace(agent=AGENTS[agent])
     finally:
         env.close()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, Tuple
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, size: Tuple[int, int], fps: float) -> None:
-        self.path, self.frames = Path(path), 0
+        self.path = Path(path)
         if self.path.suffix not in FORMATS:
             raise VideoError(f"{path}: a video's name must end in {' or '.join(FORMATS)}")
         encoder = load_encoder()
@@ -61,16 +60,7 @@ class VideoWriter:
             self._stream.send(frame)
         except (OSError, StopIteration) as error:
             raise VideoError(f"{self.path} cannot be written: {error}") from error
-        self.frames += 1
 
     def close(self) -> None:
         """Finish the file."""
         self._stream.close()
-
-    def __enter__(self) -> VideoWriter:
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()

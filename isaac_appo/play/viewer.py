@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional
 
 import mujoco
 import numpy as np
@@ -71,6 +71,8 @@ class Viewer:
 
 def _add_geom(scene: Any, model: mujoco.MjModel, geom: int) -> List[Any]:
     """The handle of a geom; none for a plane, which becomes a fixed grid, and for a shape that is not drawn."""
+    from trimesh.creation import capsule  # comes with viser
+
     kinds, size = mujoco.mjtGeom, model.geom_size[geom]
     name, color = f"/geom_{geom}", tuple(int(255 * c) for c in model.geom_rgba[geom, :3])
     kind = model.geom_type[geom]
@@ -83,22 +85,10 @@ def _add_geom(scene: Any, model: mujoco.MjModel, geom: int) -> List[Any]:
     elif kind == kinds.mjGEOM_CYLINDER.value:
         return [scene.add_cylinder(name, float(size[0]), float(2.0 * size[1]), color)]
     elif kind == kinds.mjGEOM_CAPSULE.value:
-        return [scene.add_mesh_simple(name, *capsule(float(size[0]), float(size[1])), color=color)]
+        mesh = capsule(radius=size[0], height=2.0 * size[1], count=(16, 16))
+        mesh.apply_translation(-mesh.bounds.mean(axis=0))  # releases differ in where its middle is
+        return [scene.add_mesh_simple(name, mesh.vertices, mesh.faces, color=color)]
     return []
-
-
-def capsule(radius: float, half: float, around: int = 16, rings: int = 6) -> Tuple[np.ndarray, np.ndarray]:
-    """Vertices [V, 3] m and triangles [F, 3] of a capsule along z, whose middle part is `2 * half` long."""
-    angle = np.linspace(-np.pi / 2, np.pi / 2, 2 * rings)
-    height = radius * np.sin(angle) + np.where(np.arange(2 * rings) < rings, -half, half)
-    turn = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
-    ring = np.stack([np.cos(turn), np.sin(turn)], 1)
-    flat = (radius * np.cos(angle))[:, None, None] * ring
-    vertices = np.concatenate([flat, np.broadcast_to(height[:, None, None], (*flat.shape[:2], 1))], 2).reshape(-1, 3)
-    row, column = np.meshgrid(np.arange(2 * rings - 1), np.arange(around), indexing="ij")
-    a, b = row * around + column, row * around + (column + 1) % around
-    faces = np.concatenate([np.stack([a, b, b + around], 2), np.stack([a, b + around, a + around], 2)]).reshape(-1, 3)
-    return vertices.astype(np.float32), faces.astype(np.uint32)
 
 
 @torch.no_grad()

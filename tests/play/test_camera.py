@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ def test_a_picture_shows_the_robot_where_it_is_and_the_caption() -> None:
     env.reset()
     scene = Scene(env)
     scene.pose(0)
-    with Camera(scene, 120, 80) as camera:
+    with closing(Camera(scene, 120, 80)) as camera:
         first = camera.picture().astype(int)
         again = camera.picture().astype(int)
         assert first.shape == (80, 120, 3) and np.array_equal(first, again)

@@ -4,6 +4,7 @@ import urllib.request
 from dataclasses import replace
 from typing import List
 
+import mujoco
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from isaac_appo.commands.compose import compose
 from isaac_appo.env.task_env import make_env
 from isaac_appo.play.scene import Scene
-from isaac_appo.play.viewer import Viewer, capsule, watch
+from isaac_appo.play.viewer import Viewer, _add_geom, watch
 
 pytest.importorskip("viser")
 
@@ -51,9 +52,23 @@ def test_every_geom_but_the_floor_is_placed_and_the_panel_says_what_runs() -> No
         viewer.close()
 
 
+class Meshes:
+    """A scene that keeps the mesh it is given."""
+
+    def add_mesh_simple(self, name: str, vertices: np.ndarray, faces: np.ndarray, color: tuple) -> Meshes:
+        self.vertices, self.faces = vertices, faces
+        return self
+
+
 def test_a_capsule_is_closed_and_has_its_size() -> None:
-    vertices, faces = capsule(0.5, 2.0)
-    assert np.abs(vertices[:, 2]).max() == pytest.approx(2.5)
+    env = make_env("Ant", {}, num_envs=1)
+    model = Scene(env).model
+    geom = next(g for g in range(model.ngeom) if model.geom_type[g] == mujoco.mjtGeom.mjGEOM_CAPSULE.value)
+    model.geom_size[geom, :2] = 0.5, 2.0  # radius, half the length of the middle part
+    meshes = Meshes()
+    assert _add_geom(meshes, model, geom) == [meshes]
+    vertices, faces = meshes.vertices, meshes.faces
+    assert [vertices[:, 2].min(), vertices[:, 2].max()] == pytest.approx([-2.5, 2.5])
     assert np.linalg.norm(vertices[:, :2], axis=1).max() <= 0.5 + 1e-6
     corners = vertices[faces]
     normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
