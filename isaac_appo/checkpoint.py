@@ -22,6 +22,7 @@ from typing import Any, Callable, Collection, Dict, Set, Tuple
 
 import torch
 
+from isaac_appo.errors import UserError
 from isaac_appo.report.atomic_file import write_atomic, write_json
 
 Warn = Callable[[str], None]
@@ -34,7 +35,7 @@ _NAME = re.compile(r"ckpt_\d+\.pth")
 _SCALARS = (str, int, float, bool, type(None))
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(UserError):
     """A checkpoint cannot be used; the text names the file, the reason and what to do."""
 
 

@@ -7,6 +7,7 @@ import importlib
 import math
 from typing import Any, Dict, List, Mapping, Type
 
+from isaac_appo.errors import UserError
 from isaac_appo.sim.engine import Engine
 from isaac_appo.tasks.base import Task
 
@@ -23,7 +24,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-class TaskError(ValueError):
+class TaskError(UserError, ValueError):
     """A task or a setting of a task that does not exist or cannot be; the text lists what can."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List
@@ -42,19 +41,12 @@ def main(argv: List[str]) -> int:
     run = run_of(checkpoint)
     config = config_for(run, words, "export")
     before_torch(config)
-    from isaac_appo.checkpoint import CheckpointError  # torch and the engines: a typing error is answered before
-    from isaac_appo.export.files import ExportError, export
+    from isaac_appo.export.files import export  # torch and the engines: a typing error is answered before
     from isaac_appo.play.session import load_policy
-    from isaac_appo.sim.engine import EngineError
-    from isaac_appo.tasks.registry import TaskError
 
-    try:
-        policy = load_policy(checkpoint)
-        folder = Path(options.output).expanduser() if options.output else (run.path if run else Path()) / "export"
-        done = export(config, policy, folder)
-    except (CheckpointError, EngineError, ExportError, TaskError) as error:
-        print(f"isaac-appo export: {error}", file=sys.stderr)
-        return 1 if isinstance(error, ExportError) else 2
+    policy = load_policy(checkpoint)
+    folder = Path(options.output).expanduser() if options.output else (run.path if run else Path()) / "export"
+    done = export(config, policy, folder)
     print(f"Policy: {policy.path}, version {policy.version}")
     for path, note in ((done.onnx, "onnx"), (done.torchscript, "torchscript")):
         print(f"{path}: largest difference from the trained policy {done.differences[note]:.1e}")

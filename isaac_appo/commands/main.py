@@ -1,32 +1,27 @@
-"""The console entry: finds the command, and turns a configuration error into plain text and exit code 2."""
+"""The console entry: finds the command, and answers what a person can mend with plain text and an exit code."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional
 
 from isaac_appo import __version__
+from isaac_appo.errors import UserError
 
-# name -> (module with `main(argv) -> int`, one line). Modules are imported when called: torch takes seconds.
-COMMANDS: Dict[str, Tuple[str, str]] = {
-    "train": ("isaac_appo.commands.train", "train a policy: isaac-appo train task=Ant num_envs=1024"),
-    "play": (
-        "isaac_appo.commands.play",
-        "evaluate, film or watch a policy: isaac-appo play checkpoint=latest video=true",
-    ),
-    "demo": ("isaac_appo.commands.demo", "the Ant that comes with the package walks: isaac-appo demo"),
-    "export": (
-        "isaac_appo.commands.export",
-        "ONNX, TorchScript and contract of a policy: isaac-appo export checkpoint=latest",
-    ),
-    "topology": ("isaac_appo.commands.topology", "roles, queues and predicted lag of a design or a run"),
-    "bench": ("isaac_appo.commands.bench", "measure this machine, this trainer and rl_games; --help lists its modes"),
-    "blueprint": ("isaac_appo.commands.blueprint", "what a run builds: layers, devices, buffers, logging"),
-    "plot": ("isaac_appo.commands.plot", "mean and spread over seeds of many runs, as a picture and a table"),
-    "list": ("isaac_appo.commands.list", "tasks, engines, schedules and other choices, one line each"),
-    "completion": ("isaac_appo.commands.completion", "print a completion script for bash or zsh"),
-    "doctor": ("isaac_appo.commands.doctor", "what this machine can run, and why not"),
+# name -> one line; the module of that name has `main(argv) -> int`. It is imported when called: torch takes seconds.
+COMMANDS: Dict[str, str] = {
+    "train": "train a policy: isaac-appo train task=Ant num_envs=1024",
+    "play": "evaluate, film or watch a policy: isaac-appo play checkpoint=latest video=true",
+    "demo": "the Ant that comes with the package walks: isaac-appo demo",
+    "export": "ONNX, TorchScript and contract of a policy: isaac-appo export checkpoint=latest",
+    "topology": "roles, queues and predicted lag of a design or a run",
+    "bench": "measure this machine, this trainer and rl_games; --help lists its modes",
+    "blueprint": "what a run builds: layers, devices, buffers, logging",
+    "plot": "mean and spread over seeds of many runs, as a picture and a table",
+    "list": "tasks, engines, schedules and other choices, one line each",
+    "completion": "print a completion script for bash or zsh",
+    "doctor": "what this machine can run, and why not",
 }
 
 
@@ -42,23 +37,17 @@ def main(argv: Optional[List[str]] = None) -> int:
     if words[0] not in COMMANDS:
         print(_unknown(words[0]), file=sys.stderr)
         return 2
-    return _run(words[0], words[1:])
-
-
-def _run(name: str, argv: List[str]) -> int:
-    from isaac_appo.config.errors import ConfigError  # OmegaConf takes a moment, and help needs none of it
-
     try:
-        return int(importlib.import_module(COMMANDS[name][0]).main(argv))
-    except ConfigError as error:
-        print(f"isaac-appo {name}: {error}", file=sys.stderr)
-        return 2
+        return int(importlib.import_module(f"isaac_appo.commands.{words[0]}").main(words[1:]))
+    except UserError as error:
+        print(f"isaac-appo {words[0]}: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _usage() -> str:
     width = max(len(name) for name in COMMANDS) + 2
     lines = ["usage: isaac-appo COMMAND [KEY=VALUE ...]", "", "Commands:"]
-    lines += [f"  {name:<{width}}{text}" for name, (_, text) in COMMANDS.items()]
+    lines += [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
     lines += ["", "isaac-appo COMMAND --help lists its keys and choices; isaac-appo --version prints the version."]
     return "\n".join(lines)
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
 from isaac_appo.commands.compose import before_torch
-from isaac_appo.commands.stored import (
-    StoredRun,
-    config_for,
-    find_checkpoint,
-    option_lines,
-    run_of,
-    split_options,
-)
+from isaac_appo.commands.stored import StoredRun, config_for, find_checkpoint, option_lines, run_of, split_options
 from isaac_appo.config.option import option
 from isaac_appo.config.schema import RunConfig
+from isaac_appo.errors import UserError
 
 if TYPE_CHECKING:
     from isaac_appo.play.session import Policy
@@ -63,20 +56,16 @@ def main(argv: List[str]) -> int:
     run = run_of(checkpoint) if checkpoint else None
     config = _sized(config_for(run, words, "play"), options)
     before_torch(config)
-    from isaac_appo.checkpoint import CheckpointError  # torch and the engines: a typing error is answered before
-    from isaac_appo.play.session import load_policy
-    from isaac_appo.play.video import VideoError
-    from isaac_appo.sim.engine import EngineError
-    from isaac_appo.tasks.registry import TaskError
+    from isaac_appo.play.session import load_policy  # torch and the engines: a typing error is answered before
 
-    try:
-        policy = load_policy(checkpoint) if checkpoint and options.agent == "trained" else None
-        if options.viewer:
-            return _watch(config, policy, options)
-        return _play(config, policy, options, run)
-    except (CheckpointError, EngineError, TaskError, VideoError) as error:
-        print(f"isaac-appo play: {error}", file=sys.stderr)
-        return 2
+    policy = load_policy(checkpoint) if checkpoint and options.agent == "trained" else None
+    if options.viewer:
+        from isaac_appo.play.viewer import watch
+
+        watch(config, policy, options.agent, options.port, lambda at: print(f"Open {at} in a browser. Ctrl-C ends."))
+    else:
+        _play(config, policy, options, run)
+    return 0
 
 
 def _sized(config: RunConfig, options: PlayOptions) -> RunConfig:
@@ -85,7 +74,7 @@ def _sized(config: RunConfig, options: PlayOptions) -> RunConfig:
     return replace(config, eval=replace(config.eval, num_envs=num_envs, seed=seed))
 
 
-def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[StoredRun]) -> int:
+def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[StoredRun]) -> None:
     from isaac_appo.build import choose_engine
     from isaac_appo.play.session import Video, play
 
@@ -100,7 +89,6 @@ def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run
         print(f"Video: {video.path}")
     if policy is not None and run is not None and run.engine not in ("", engine.name):
         _compare(config, policy, run.engine, engine.name, str(result))
-    return 0
 
 
 def _film(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[StoredRun]) -> Path:
@@ -115,23 +103,13 @@ def _film(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run
 def _compare(config: RunConfig, policy: Policy, trained_on: str, played_on: str, result: str) -> None:
     """The same policy on the engine that it was trained on, beside the one it was played on."""
     from isaac_appo.play.session import play
-    from isaac_appo.sim.engine import EngineError
 
     home = replace(config, sim=replace(config.sim, name=trained_on))
     try:
         reference = str(play(home, policy))
-    except (EngineError, ImportError, ValueError) as error:  # ConfigError is a ValueError
+    except (UserError, ImportError) as error:
         reference = f"cannot run here: {error}"
     width = max(len(trained_on), len(played_on))
     print("Sim to sim:")
     print(f"  {trained_on:<{width}}  (trained on)  {reference}")
     print(f"  {played_on:<{width}}  (played on)   {result}")
-
-
-def _watch(config: RunConfig, policy: Optional[Policy], options: PlayOptions) -> int:
-    from isaac_appo.play.viewer import watch
-
-    watch(
-        config, policy, options.agent, options.port, lambda address: print(f"Open {address} in a browser. Ctrl-C ends.")
-    )
-    return 0

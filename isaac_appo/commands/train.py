@@ -31,18 +31,7 @@ def main(argv: List[str]) -> int:
     composed = compose(argv, "train")
     before_torch(composed.config)
     # torch, Warp and MuJoCo take seconds to import: a typing error is answered before
-    from isaac_appo.checkpoint import CheckpointError
-    from isaac_appo.play.video import VideoError
-    from isaac_appo.report.run_dir import RunDirError
-    from isaac_appo.schedule.pipeline import TrainingDiverged
-    from isaac_appo.sim.engine import EngineError
-    from isaac_appo.tasks.registry import TaskError
-
-    try:
-        return _test(composed) if composed.config.test else _train(composed)
-    except (CheckpointError, RunDirError, EngineError, TaskError, TrainingDiverged, VideoError) as error:
-        print(f"isaac-appo train: {error}", file=sys.stderr)
-        return 1 if isinstance(error, TrainingDiverged) else 2
+    return _test(composed) if composed.config.test else _train(composed)
 
 
 def _train(composed: ComposedConfig) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, List, NamedTuple
 
+from isaac_appo.errors import UserError
+
 
 class Finding(NamedTuple):
     """One thing wrong with one key: the value, the rule it breaks and the nearest fix."""
@@ -17,7 +19,7 @@ class Finding(NamedTuple):
         return f"{self.path} = {show(self.value)}: {self.rule}. {self.fix}"
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError, ValueError):
     """Everything wrong with a configuration, one line each in `errors`."""
 
     def __init__(self, errors: Iterable[object]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
+from isaac_appo.errors import UserError
 from isaac_appo.evaluation import mean_action
 from isaac_appo.export.contract import contract_of, sha256
 from isaac_appo.export.policy import ExportedPolicy
@@ -26,8 +27,10 @@ OPSET = 17
 ROWS = 128
 
 
-class ExportError(RuntimeError):
+class ExportError(UserError):
     """A policy cannot be exported, or what was exported does not do the same."""
+
+    exit_code = 1
 
 
 class Exported(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 
+from isaac_appo.errors import UserError
+
 # one palette a frame, made as the frame comes: a palette of the whole film would wait for its end
 _GIF = [
     "-filter_complex",
@@ -18,7 +20,7 @@ FORMATS: Dict[str, Dict[str, Any]] = {
 }
 
 
-class VideoError(RuntimeError):
+class VideoError(UserError):
     """A video cannot be drawn or written; the text says what to install or to type."""
 
 

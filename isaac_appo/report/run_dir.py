@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Iterable
 
+from isaac_appo.errors import UserError
 from isaac_appo.report.atomic_file import write_json, write_text
 
 __all__ = ["RunDir", "RunDirBusy", "RunDirError"]
@@ -26,7 +27,7 @@ _USED = ("run.json", "config.yaml", "metrics.csv")  # any of these, or a checkpo
 _PACKAGES = ("torch", "warp-lang", "mujoco")
 
 
-class RunDirError(RuntimeError):
+class RunDirError(UserError):
     """The run directory cannot be used as asked; the text says what to type instead."""
 
 

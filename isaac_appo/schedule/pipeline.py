@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import torch
 
 from isaac_appo.env.vec_env import VecEnv
+from isaac_appo.errors import UserError
 from isaac_appo.learn.learner import Learner, LearnerSettings
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.policy.snapshot import PolicyBuffer, SnapshotRing
@@ -33,8 +34,10 @@ MAX_EMPTY_SLABS = 20
 """Slabs in a row that were dropped or wholly masked before the schedule is declared to starve."""
 
 
-class TrainingDiverged(RuntimeError):  # noqa: N818 (it says what is the case)
+class TrainingDiverged(UserError):
     """Gradients, or the physics of too many environments, stayed non-finite, or nothing is left to train on."""
+
+    exit_code = 1
 
 
 class PipelineSettings(NamedTuple):

@@ -9,10 +9,12 @@ from typing import Any, Dict, Mapping, Tuple
 import torch
 from torch import Tensor
 
+from isaac_appo.errors import UserError
+
 __all__ = ["Engine", "EngineError", "EngineSpec"]
 
 
-class EngineError(RuntimeError):
+class EngineError(UserError):
     """A model, a setting or a simulation that the engine cannot go on with; the text says what to change."""
 
 

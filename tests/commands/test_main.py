@@ -36,7 +36,7 @@ def test_a_wrong_command_line_is_answered_before_torch_is_imported() -> None:
 def test_help_lists_every_command(argv: list, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(argv) == 0
     out = capsys.readouterr().out
-    for name, (_, text) in entry.COMMANDS.items():
+    for name, text in entry.COMMANDS.items():
         assert any(line.split() == [name, *text.split()] for line in out.splitlines())
 
 
@@ -71,7 +71,7 @@ def test_an_unknown_command_lists_what_there_is(word: str, text: str, capsys: py
 def test_a_command_gets_its_words_and_gives_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     module = types.SimpleNamespace(main=lambda argv: seen.append(argv) or 7)
-    monkeypatch.setitem(entry.COMMANDS, "echo", ("isaac_appo.commands.echo", "say it"))
+    monkeypatch.setitem(entry.COMMANDS, "echo", "say it")
     monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", module)
     assert entry.main(["echo", "a=1", "b=2"]) == 7
     assert seen == [["a=1", "b=2"]]
@@ -81,7 +81,7 @@ def test_an_error_of_the_program_itself_is_not_hidden(monkeypatch: pytest.Monkey
     def broken(argv: list) -> int:
         raise RuntimeError("a bug")
 
-    monkeypatch.setitem(entry.COMMANDS, "echo", ("isaac_appo.commands.echo", "say it"))
+    monkeypatch.setitem(entry.COMMANDS, "echo", "say it")
     monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", types.SimpleNamespace(main=broken))
     with pytest.raises(RuntimeError, match="a bug"):
         entry.main(["echo"])
