@@ -210,7 +210,7 @@ class CheckpointWriter:
 
     def __init__(self, directory: Path, keep: int = 3, warn: Warn = _warn) -> None:
         self.directory = Path(directory)
-        self.last_path = next(iter(reversed(list_checkpoints(self.directory))), None)
+        self.last_path = newest_checkpoint(self.directory)
         self.spare = set()
         self._keep, self._warn, self._failures = keep, warn, 0
 
@@ -233,6 +233,11 @@ class CheckpointWriter:
 def list_checkpoints(directory: Path) -> list[Path]:
     """The committed checkpoints (marker present, size right) by ascending integer step."""
     return [path for path in _data_files(Path(directory)) if _refusal(path) is None]
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """The last of them, if there is one."""
+    return next(reversed(list_checkpoints(directory)), None)
 
 
 def read_marker(path: Path) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ from isaac_appo.commands.compose import ComposedConfig, before_torch, compose
 
 if TYPE_CHECKING:
     from isaac_appo.evaluation import Evaluation
-    from isaac_appo.report.reporter import Reporter
     from isaac_appo.report.run_dir import RunDir
     from isaac_appo.sim.registry import EngineChoice
     from isaac_appo.supervision import SignalGuard
@@ -36,7 +35,7 @@ def main(argv: List[str]) -> int:
 
 def _train(composed: ComposedConfig) -> int:
     from isaac_appo.build import choose_engine, place_executor, set_numerics
-    from isaac_appo.checkpoint import resolve_resume
+    from isaac_appo.checkpoint import newest_checkpoint, resolve_resume
     from isaac_appo.report.run_dir import RunDir
     from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import SignalGuard
@@ -56,7 +55,7 @@ def _train(composed: ComposedConfig) -> int:
         raise
     status, code = "failed", 1
     try:
-        with SignalGuard(lambda: _newest(run_dir.checkpoints)) as guard:
+        with SignalGuard(lambda: newest_checkpoint(run_dir.checkpoints)) as guard:
             code = _run(composed, run_dir, engine, guard, loaded)
         status = {0: "complete"}.get(code, "interrupted")
         return code
@@ -66,7 +65,7 @@ def _train(composed: ComposedConfig) -> int:
 
 def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard: SignalGuard, loaded: Loaded) -> int:
     from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
-    from isaac_appo.checkpoint import load_checkpoint
+    from isaac_appo.checkpoint import load_checkpoint, read_best
     from isaac_appo.report.reporter import Reporter, Start
     from isaac_appo.report.wandb_sink import wandb_options
     from isaac_appo.supervision import Watchdog
@@ -76,21 +75,10 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
     config, budgets = resolve_budgets(composed.config, own and own["budgets"], measure_update, available_cores())
     start = Start(int(loaded[0]["epoch"]), int(loaded[0]["frame"]), own["elapsed_s"]) if loaded and own else Start()
     total = config.max_iterations * config.num_envs * config.ppo.horizon_length
-    report = config.report
-    schedule = config.schedule
-    limit = f"lag <= {schedule.max_policy_lag}" if schedule.name == "free" else f"lag {schedule.lag}"
-    title = f"{config.task.name}, {config.num_envs} envs, {schedule.name}, {limit}"
-    with Reporter(
-        run_dir,
-        total,
-        config.max_iterations,
-        report.console,
-        report.interval,
-        report.tensorboard,
-        title,
-        start,
-        wandb=wandb_options(config),
-    ) as reporter:
+    title = f"{config.task.name}, {config.num_envs} envs, {config.schedule.name}, {config.schedule.limit}"
+    shown = (config.report.console, config.report.interval, config.report.tensorboard)
+    wandb = wandb_options(config)
+    with Reporter(run_dir, total, config.max_iterations, *shown, title, start, wandb=wandb) as reporter:
         threads = f"Threads: policy {budgets.policy}, learner {budgets.learner} ({budgets.reason})"
         for line in (f"Run directory: {run_dir.path}", f"Engine: {engine}", threads):
             reporter.message(line)
@@ -107,69 +95,58 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
             run_dir.write_config(composed.annotated(), composed.overrides)
             with Watchdog(run_dir.log_txt, lambda text: _hung(run_dir, text)) as watchdog:
                 trainer.run(watchdog.beat)
-            evaluation = None if guard.stop_requested else _evaluate(trainer, reporter, run_dir)
-            _draw(trainer, run_dir, evaluation)
-            _draw_trace(trainer, reporter, run_dir)
-            _keep_best(trainer, reporter, run_dir)
-            reporter.summary(_summary(trainer, reporter, run_dir, composed, evaluation))
+            evaluation = _evaluate(trainer) if config.eval.enabled and not guard.stop_requested else None
+            _draw(trainer, evaluation)
+            _draw_trace(trainer)
+            best = read_best(run_dir.checkpoints)
+            kept = best[0] if best else trainer.writer.last_path
+            if kept is not None:
+                reporter.artifact(kept)
+            reporter.summary(_summary(trainer, composed.overrides, evaluation))
         finally:
             trainer.close()
     return guard.exit_code
 
 
-def _evaluate(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> Optional[Evaluation]:
-    settings = trainer.config.eval
-    if not settings.enabled:
-        return None
-    count = trainer.config.num_envs if trainer.shared else settings.num_envs
-    reporter.message(f"Evaluating: one episode in each of {count} environments")
+def _evaluate(trainer: Trainer) -> Evaluation:
+    count = trainer.config.num_envs if trainer.shared else trainer.config.eval.num_envs
+    trainer.reporter.message(f"Evaluating: one episode in each of {count} environments")
     evaluation = trainer.evaluate()
-    run_dir.write_run_json(evaluation=evaluation._asdict())
+    trainer.run_dir.write_run_json(evaluation=evaluation._asdict())
     return evaluation
 
 
-def _draw(trainer: Trainer, run_dir: RunDir, evaluation: Optional[Evaluation]) -> None:
+def _draw(trainer: Trainer, evaluation: Optional[Evaluation]) -> None:
     from isaac_appo.report.plots import EvalPoint, reward_curve
 
     if trainer.config.report.plot:
         point = EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std) if evaluation else None
         title = f"{trainer.config.task.name}, seed {trainer.config.seed}"
-        reward_curve(run_dir.metrics_csv, run_dir.curve_png, title, point)
+        reward_curve(trainer.run_dir.metrics_csv, trainer.run_dir.curve_png, title, point)
 
 
-def _draw_trace(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
+def _draw_trace(trainer: Trainer) -> None:
     from isaac_appo.report.trace import render
 
     if trainer.trace is None:
         return
-    c = trainer.config
-    trainer.trace.write(run_dir.trace_json, f"{c.task.name}, {c.num_envs} envs, {c.schedule.name}")
+    c, path = trainer.config, trainer.run_dir.trace_json
+    trainer.trace.write(path, f"{c.task.name}, {c.num_envs} envs, {c.schedule.name}")
     try:
-        render(run_dir.trace_json, run_dir.trace_json.with_suffix(".png"))
+        render(path, path.with_suffix(".png"))
     except ValueError as error:
-        reporter.warn(f"report.trace: {error}")
+        trainer.reporter.warn(f"report.trace: {error}")
     else:
-        reporter.message(f"Timeline: {run_dir.trace_json} (open it in Perfetto), and as a picture beside it")
+        trainer.reporter.message(f"Timeline: {path} (open it in Perfetto), and as a picture beside it")
 
 
-def _keep_best(trainer: Trainer, reporter: Reporter, run_dir: RunDir) -> None:
-    from isaac_appo.checkpoint import read_best
-
-    best = read_best(run_dir.checkpoints)
-    path = best[0] if best else trainer.writer.last_path
-    if path is not None:
-        reporter.artifact(path)
-
-
-def _summary(
-    trainer: Trainer, reporter: Reporter, run_dir: RunDir, composed: ComposedConfig, evaluation: Optional[Evaluation]
-) -> List[str]:
-    c = trainer.config
+def _summary(trainer: Trainer, typed: List[str], evaluation: Optional[Evaluation]) -> List[str]:
+    c, run_dir = trainer.config, trainer.run_dir
     ledger = trainer.pipeline.ledger.totals()
     fps = (trainer.env_steps - trainer.resumed_env_steps) / max(trainer.meter.seconds, 1e-9)
     lines = [
         f"Updates:     {trainer.updates} of {c.max_iterations}, {trainer.env_steps:,} env steps in "
-        f"{reporter.elapsed_s:.1f} s, {fps:,.0f} env steps/s of wall clock in this process",
+        f"{trainer.reporter.elapsed_s:.1f} s, {fps:,.0f} env steps/s of wall clock in this process",
         f"Streams:     {trainer.meter.overlap()}",
         f"Training:    mean return {trainer.meter.mean_reward:.1f} over the last {c.ppo.games_to_track} episodes "
         f"(exploring), mean length {trainer.meter.mean_length:.1f}",
@@ -178,8 +155,8 @@ def _summary(
         f"Checkpoint:  {trainer.writer.last_path}",
         f"Curve:       {run_dir.curve_png}",
     ]
-    typed = [word for word in composed.overrides if not word.startswith(("max_iterations=", "resume="))]
-    again = " ".join([_program(), "train", *map(shlex.quote, typed), f"max_iterations={_more(trainer)}"])
+    same = [word for word in typed if not word.startswith(("max_iterations=", "resume="))]
+    again = " ".join([_program(), "train", *map(shlex.quote, same), f"max_iterations={_more(trainer)}"])
     return [*lines, f"Resume with: {again}", f"All files:   {run_dir.path}"]
 
 
@@ -211,12 +188,6 @@ def _hung(run_dir: RunDir, text: str) -> None:
     os.write(2, (text + "\n").encode())
     run_dir.close("hung", EXIT_HANG)
     os._exit(EXIT_HANG)
-
-
-def _newest(directory: Path) -> Optional[Path]:
-    from isaac_appo.checkpoint import list_checkpoints
-
-    return next(iter(reversed(list_checkpoints(directory))), None)
 
 
 def _test(composed: ComposedConfig) -> int:

@@ -278,6 +278,11 @@ class ScheduleConfig:
         choices=("warn", "auto"),
     )
 
+    @property
+    def limit(self) -> str:
+        """The lag that rows are trained at, in words."""
+        return f"lag <= {self.max_policy_lag}" if self.name == "free" else f"lag {self.lag}"
+
 
 @dataclass(frozen=True)
 class AdvantageConfig:

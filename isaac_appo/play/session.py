@@ -102,6 +102,4 @@ def caption(config: RunConfig, policy: Optional[Policy], agent: str) -> str:
     """What an overlay says: task, policy version, and the lag that it was trained at."""
     if agent != "trained" or policy is None:
         return f"{config.task.name}   {AGENTS[agent]}"
-    s = config.schedule
-    lag = f"lag <= {s.max_policy_lag}" if s.name == "free" else f"lag {s.lag}"
-    return f"{config.task.name}   policy version {policy.version}, trained at {lag}"
+    return f"{config.task.name}   policy version {policy.version}, trained at {config.schedule.limit}"

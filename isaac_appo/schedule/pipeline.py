@@ -34,7 +34,7 @@ MAX_EMPTY_SLABS = 20
 """Slabs in a row that were dropped or wholly masked before the schedule is declared to starve."""
 
 
-class TrainingDiverged(UserError):
+class TrainingDiverged(UserError):  # noqa: N818 (it says what is the case)
     """Gradients, or the physics of too many environments, stayed non-finite, or nothing is left to train on."""
 
     exit_code = 1
