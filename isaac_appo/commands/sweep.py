@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -68,7 +68,7 @@ class Sweep:
             print("\n".join(shlex.join(["isaac-appo", "train", *job.words]) for job in jobs or []))
             return 0
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
-        launcher = self._launcher(len(jobs) if jobs is not None else self.total)
+        launcher = self._launcher(self.total)
         drawn = iter(jobs) if jobs is not None else self._searched()
         print(f"Sweep {self.base}: {self.total} runs, {launcher.slots} at a time. Folder: {self.folder}", flush=True)
         finished = run_jobs(drawn, launcher, self._log, self._on_start, self._on_end)
@@ -83,21 +83,18 @@ class Sweep:
 
     def _grid(self) -> List[Job]:
         """A job for every combination, all of them checked before the first one starts."""
+        jobs: List[Job] = []
         errors: Dict[str, None] = {}
-        found = [self._checked(i + 1, swept, errors) for i, swept in enumerate(combinations(self.axes))]
-        jobs = [job for job in found if job is not None]
+        for number, swept in enumerate(combinations(self.axes), 1):
+            try:
+                jobs.append(self._job(number, swept, run_name(self.base, swept)))
+            except ConfigError as error:  # noqa: PERF203 (all of them are told)
+                chosen = " ".join(f"{key}={value}" for key, value in swept.items() if key != "seed")
+                errors.update({f"with {chosen or 'any seed'}: {line}": None for line in error.errors})
         if errors:
             raise ConfigError(list(errors))
         self.total = len(jobs)
         return jobs
-
-    def _checked(self, number: int, swept: Dict[str, str], errors: Dict[str, None]) -> Optional[Job]:
-        try:
-            return self._job(number, swept, run_name(self.base, swept))
-        except ConfigError as error:
-            chosen = " ".join(f"{key}={value}" for key, value in swept.items() if key != "seed")
-            errors.update({f"with {chosen or 'any seed'}: {line}": None for line in error.errors})
-            return None
 
     def _searched(self) -> Iterator[Job]:
         try:

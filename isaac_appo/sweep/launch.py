@@ -18,15 +18,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from isaac_appo.sweep.plan import Job
 
 PROGRAM = (sys.executable, "-m", "isaac_appo", "train")
-_ANY_CLUSTER = (
-    "timeout_min",
-    "mem_gb",
-    "nodes",
-    "tasks_per_node",
-    "cpus_per_task",
-    "gpus_per_node",
-    "stderr_to_stdout",
-)
+_SHARED = {"timeout_min", "mem_gb", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node", "stderr_to_stdout"}
+"""Submitit's parameters for any cluster; others are SLURM's."""
 
 
 class Result(NamedTuple):
@@ -56,7 +49,7 @@ class LocalLauncher:
         self.slots, self.program = slots, list(program)
         self._gpus = list(gpus)
 
-    def start(self, job: Job, slot: int, log: Path) -> _Child:
+    def start(self, job: Job, slot: int, log: Path) -> subprocess.Popen[bytes]:
         environment = dict(os.environ)
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus[slot % len(self._gpus)]
@@ -68,7 +61,7 @@ class LocalLauncher:
             )  # fmt: skip
         if not self._gpus and hasattr(os, "sched_setaffinity"):
             _restrict(process.pid, slot, self.slots)
-        return _Child(process)
+        return process
 
 
 def _restrict(pid: int, slot: int, slots: int) -> None:
@@ -77,18 +70,6 @@ def _restrict(pid: int, slot: int, slots: int) -> None:
     share = cores[slot * len(cores) // slots : (slot + 1) * len(cores) // slots]
     if share:
         os.sched_setaffinity(pid, share)
-
-
-class _Child:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    def poll(self) -> Optional[int]:
-        return self._process.poll()
-
-    def stop(self, number: int) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
 
 
 class SubmititLauncher:
@@ -101,7 +82,7 @@ class SubmititLauncher:
 
         self.slots, self.program = slots, list(program)
         self._executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-        named = {key if key in _ANY_CLUSTER or "slurm_" in key else f"slurm_{key}": v for key, v in params.items()}
+        named = {key if key in _SHARED or "slurm_" in key else f"slurm_{key}": v for key, v in params.items()}
         try:
             self._executor.update_parameters(**{"timeout_min": 24 * 60, "name": "isaac-appo", **named})
         except (NameError, TypeError, AssertionError) as error:
@@ -112,6 +93,8 @@ class SubmititLauncher:
 
 
 class _Submitted:
+    """A job of submitit, to be asked and stopped as a `Popen` is."""
+
     def __init__(self, job: Any) -> None:
         self._job = job
 
@@ -120,7 +103,7 @@ class _Submitted:
             return None
         return int(self._job.result()) if self._job.exception() is None else 1
 
-    def stop(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         self._job.cancel(check=False)
 
 
@@ -167,20 +150,41 @@ def run_jobs(
     Ctrl-C and SIGTERM stop all of them: each training saves a checkpoint and ends; a second one kills them.
     """
     live: Dict[int, Tuple[Job, Any, float]] = {}
+
+    def wait() -> None:
+        for slot, (job, handle, started) in list(live.items()):
+            code = handle.poll()
+            if code is not None:
+                del live[slot]
+                on_end(Result(job, code, time.monotonic() - started))
+        time.sleep(poll_s)
+
+    def stop(number: int, drain: bool = True) -> None:
+        for _, handle, _ in live.values():
+            handle.send_signal(number)
+        while drain and live:
+            wait()
+
     # Ctrl-C as well: a shell that starts the sweep in the background has it ignored.
     previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return _pump(jobs, launcher, log_of, on_start, on_end, poll_s, live)
+        while True:
+            for slot in range(launcher.slots):
+                job = None if slot in live else next(jobs, None)
+                if job is not None:
+                    live[slot] = (job, launcher.start(job, slot, log_of(job)), time.monotonic())
+                    on_start(job, slot)
+            if not live:
+                return True
+            wait()
     except KeyboardInterrupt:
-        _stop(live, signal.SIGINT)
         try:
-            _drain(live, on_end, poll_s)
+            stop(signal.SIGINT)
         except KeyboardInterrupt:
-            _stop(live, signal.SIGKILL)
-            _drain(live, on_end, poll_s)
+            stop(signal.SIGKILL)
         return False
     except BaseException:
-        _stop(live, signal.SIGTERM)
+        stop(signal.SIGTERM, drain=False)
         raise
     finally:
         for number, handler in previous.items():
@@ -189,45 +193,3 @@ def run_jobs(
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _pump(
-    jobs: Iterator[Job],
-    launcher: Any,
-    log_of: Callable[[Job], Path],
-    on_start: Callable[[Job, int], None],
-    on_end: Callable[[Result], None],
-    poll_s: float,
-    live: Dict[int, Tuple[Job, Any, float]],
-) -> bool:
-    more = True
-    while more or live:
-        for slot in range(launcher.slots):
-            job = next(jobs, None) if more and slot not in live else None
-            if job is not None:
-                live[slot] = (job, launcher.start(job, slot, log_of(job)), time.monotonic())
-                on_start(job, slot)
-            elif slot not in live:
-                more = False
-        _collect(live, on_end)
-        time.sleep(poll_s)
-    return True
-
-
-def _collect(live: Dict[int, Tuple[Job, Any, float]], on_end: Callable[[Result], None]) -> None:
-    for slot, (job, handle, started) in list(live.items()):
-        code = handle.poll()
-        if code is not None:
-            del live[slot]
-            on_end(Result(job, code, time.monotonic() - started))
-
-
-def _stop(live: Dict[int, Tuple[Job, Any, float]], number: int) -> None:
-    for _, handle, _ in live.values():
-        handle.stop(number)
-
-
-def _drain(live: Dict[int, Tuple[Job, Any, float]], on_end: Callable[[Result], None], poll_s: float) -> None:
-    while live:
-        _collect(live, on_end)
-        time.sleep(poll_s)

@@ -40,12 +40,8 @@ class Search:
 
     def tell(self, job: Job, reward: float) -> None:
         """A run's final reward; NaN says that it failed."""
-        failed = self._optuna.trial.TrialState.FAIL
-        trial = self._asked.pop(job.number)
-        if math.isnan(reward):
-            self.study.tell(trial, state=failed)
-        else:
-            self.study.tell(trial, reward)
+        ended = {"state": self._optuna.trial.TrialState.FAIL} if math.isnan(reward) else {"values": reward}
+        self.study.tell(self._asked.pop(job.number), **ended)
 
     def _distribution(self, axis: Axis) -> Any:
         kinds, value = self._optuna.distributions, axis.override.value()

@@ -136,7 +136,7 @@ def test_an_error_of_the_sweep_itself_leaves_no_job_behind(tmp_path: Path) -> No
 
     with pytest.raises(RuntimeError, match="no more"):
         run(failing(), launcher, tmp_path)
-    assert started[0]._process.wait(timeout=60) == -signal.SIGTERM
+    assert started[0].wait(timeout=60) == -signal.SIGTERM
 
 
 def test_submitit_runs_the_same_command_and_returns_its_exit_code(tmp_path: Path) -> None:
