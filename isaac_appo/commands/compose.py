@@ -6,9 +6,9 @@ import random
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir, initialize_config_module
@@ -24,7 +24,7 @@ from yaml import YAMLError
 from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.option import rules_of
-from isaac_appo.config.origin import annotated, origins
+from isaac_appo.config.origin import annotated, dotted, leaves, origins
 from isaac_appo.config.packages import (
     ROOT,
     TaskPackage,
@@ -67,14 +67,15 @@ class ComposedConfig:
             return annotated(self.cfg, origins(loader, self.words, root), resolve=True)
 
 
-class Arguments(NamedTuple):
+@dataclass
+class Arguments:
     """A command line taken apart: Hydra overrides and the few options that are not overrides."""
 
-    overrides: List[str]
-    show_config: bool
-    resolve: bool
-    origin: bool
-    help: bool
+    overrides: List[str] = field(default_factory=list)
+    show_config: bool = False
+    resolve: bool = False
+    origin: bool = False
+    help: bool = False
 
 
 def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
@@ -140,35 +141,35 @@ def _show(cfg: DictConfig, resolve: bool, sources: Optional[Dict[str, str]]) -> 
 
 def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
     """Split `argv` into overrides and options; what is neither is added to `errors` with what to write instead."""
-    overrides: List[str] = []
-    flags = {"cfg": False, "resolve": False, "origin": False, "help": False}
+    found = Arguments()
     words = iter(argv)
     for word in words:
         if re.match(r"--[\w.]+=", word) and not word.startswith(("--cfg=", "--config-dir=")):
             word = word[2:]  # as agents of W&B sweeps write keys
         if word in ("-h", "--help"):
-            flags["help"] = True
+            found.help = True
         elif word in ("--resolve", "--origin"):
-            flags[word[2:]] = True
+            setattr(found, word[2:], True)
         elif word in ("-m", "--multirun"):
             errors.append(f"{word}: only isaac-appo train sweeps. Leave it out and give one value for each key")
         elif word in ("-c", "--cfg") or word.startswith("--cfg="):
             what = word[6:] if word.startswith("--cfg=") else next(words, "")
-            flags["cfg"] = True
+            found.show_config = True
             if what != "job":
                 errors.append(f"--cfg {show(what)}: only the job's configuration can be shown. Write --cfg job")
         elif word in ("-cd", "--config-dir") or word.startswith("--config-dir="):
             folder = word[13:] if word.startswith("--config-dir=") else next(words, "")
-            overrides += _search_path(folder, errors)
+            found.overrides += _search_path(folder, errors)
         elif word.startswith("-"):
-            errors.append(_dashed(word))
+            options = "--help, --cfg job, --resolve, --origin, --config-dir DIR and -m"
+            errors.append(f"{word}: no such option. Options are {options}; keys are KEY=VALUE")
         elif not re.match(r"(\+{0,2}|~)\w", word):
             errors.append(f"{show(word)}: no key. Write KEY=VALUE")
         elif "=" not in word and not word.startswith("~"):
             errors.append(f"{word}: needs a value. Write {word}={'True' if word.isidentifier() else 'VALUE'}")
         else:
-            overrides.append(_quote(word))
-    return Arguments(overrides, flags["cfg"], flags["resolve"], flags["origin"], flags["help"])
+            found.overrides.append(_quote(word))
+    return found
 
 
 def _search_path(folder: str, errors: List[object]) -> List[str]:
@@ -185,11 +186,6 @@ def make_importable(overrides: Sequence[str]) -> None:
     for word in overrides:
         found = re.findall(r'file://([^"\]]+)', word) if word.startswith("hydra.searchpath=") else []
         sys.path += [folder for folder in found if folder not in sys.path]
-
-
-def _dashed(word: str) -> str:
-    options = "--help, --cfg job, --resolve, --origin, --config-dir DIR and -m"
-    return f"{word}: no such option. Options are {options}; keys are KEY=VALUE"
 
 
 def _quote(word: str) -> str:
@@ -234,20 +230,10 @@ def _check_choice(
     known = loader.get_group_options(group, ObjectType.CONFIG, "config", list(search))
     if choice in known:
         return [f"{group}={choice}"]
-    later = _later(group)
-    if choice in later:
-        errors.append(Finding(group, choice, *later[choice]))
-        return []
     match = nearest(choice, known)
     fix = f"Did you mean {group}={match}?" if match else f"Use {group}={known[0]}"
     errors.append(Finding(group, choice, f"must be one of {', '.join(known)}", fix))
     return []
-
-
-def _later(group: str) -> Dict[str, Tuple[str, str]]:
-    """Choices of a group that are known and not built yet, with the reason and the remedy."""
-    section = get_type_hints(RunConfig)[group]
-    return {k: v for item in fields(section) if item.name == "name" for k, v in rules_of(item).get("later", {}).items()}
 
 
 def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str) -> Optional[DictConfig]:
@@ -264,7 +250,7 @@ def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str)
                 return None
             refused.append(bad)
             words.remove(bad)
-    known = _yaml_paths(cfg)
+    known = [dotted(leaf.path) for leaf in leaves(cfg)]
     for word in refused:
         key, _, value = word.partition("=")
         match = nearest_path(key, known)
@@ -289,18 +275,6 @@ def _translate(error: Exception, words: Sequence[str]) -> str:
         if not chosen:
             return f"train = {task}PPO: task {task} has no train/{task}PPO.yaml. Write one or choose train=NAME"
     return text
-
-
-def _yaml_paths(cfg: DictConfig, prefix: str = "") -> List[str]:
-    """Every dotted key of a composed tree, values unread."""
-    paths: List[str] = []
-    for key in cfg:
-        path = f"{prefix}{key!s}"
-        paths.append(path)
-        node = cfg._get_node(key)
-        if isinstance(node, DictConfig) and not node._is_interpolation() and not node._is_missing():
-            paths += _yaml_paths(node, path + ".")
-    return paths
 
 
 def _draw_seed(cfg: DictConfig, typed: List[str]) -> List[str]:

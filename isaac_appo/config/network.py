@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator
 from isaac_appo.config.errors import Finding
 from isaac_appo.config.suggest import nearest
 
-_PATH = "train.params.network"
 _KEYS = ("name", "separate", "space", "mlp", "value_activation", "normalization")
 _MLP_KEYS = ("units", "activation", "initializer", "regularizer", "d2rl", "norm_only_first_layer")
 _REFUSED = {
@@ -18,7 +17,7 @@ _REFUSED = {
 }
 
 
-def check_network(network: Dict[str, Any], path: str = _PATH, critic: bool = False) -> Iterator[Finding]:
+def check_network(network: Dict[str, Any], path: str, critic: bool = False) -> Iterator[Finding]:
     """Yield what is wrong with a `network:` block at `path`; initialisers and activations are rl_games' own to check.
 
     A `critic` needs no action space, and may say that it is a central value network.

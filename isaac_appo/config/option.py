@@ -14,7 +14,6 @@ RULES = frozenset(
         "lt",  # value < lt
         "infinite",  # inf is allowed
         "choices",  # the only values allowed
-        "later",  # {value: (reason, fix)}: known values that are refused
         "alias",  # {other spelling: value}
         "null",  # what None stands for; without it None is an error
         "pattern",  # regular expression the whole text must match

@@ -25,7 +25,7 @@ def origins(loader: ConfigLoader, words: Sequence[str], root: str = "config") ->
         if not path.startswith("hydra/"):
             start = tuple(package.split(".")) if package else ()
             content = _load(loader, path, urls)
-            found.update({_dotted(leaf.path): f"{path}.yaml" for leaf in _leaves(content, start)})
+            found.update({dotted(leaf.path): f"{path}.yaml" for leaf in leaves(content, start)})
     found.update({item.key_or_group: COMMAND_LINE for item in parsed if "/" not in item.key_or_group})
     return found
 
@@ -51,17 +51,17 @@ class _Leaf(NamedTuple):
     raw: Any
 
 
-def _leaves(tree: DictConfig, above: Tuple[Any, ...] = ()) -> Iterator[_Leaf]:
+def leaves(tree: DictConfig, above: Tuple[Any, ...] = ()) -> Iterator[_Leaf]:
     for name in tree:
         node: Any = tree._get_node(name)
         if isinstance(node, DictConfig) and not node._is_interpolation() and node._content:
-            yield from _leaves(node, (*above, name))
+            yield from leaves(node, (*above, name))
         else:
             raw = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value()
             yield _Leaf((*above, name), tree, raw)
 
 
-def _dotted(path: Tuple[Any, ...]) -> str:
+def dotted(path: Tuple[Any, ...]) -> str:
     return ".".join(map(str, path))
 
 
@@ -69,7 +69,7 @@ def annotated(cfg: DictConfig, sources: Dict[str, str], resolve: bool) -> str:
     """`cfg` as YAML with the origin of each value, and the reference it was resolved from, in a comment."""
     lines: List[str] = []
     sections: Tuple[Any, ...] = ()
-    for path, parent, raw in _leaves(cfg):
+    for path, parent, raw in leaves(cfg):
         parents, name = path[:-1], path[-1]
         lines += _openings(sections, parents)
         sections = parents
@@ -77,7 +77,7 @@ def annotated(cfg: DictConfig, sources: Dict[str, str], resolve: bool) -> str:
         plain = OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
         reference = f": {raw}" if resolve and isinstance(raw, str) and "${" in raw else ""
         key = f"{'  ' * len(parents)}{_inline(name)}"
-        lines.append(f"{key}: {_inline(plain)}  # {_source(_dotted(path), sources)}{reference}")
+        lines.append(f"{key}: {_inline(plain)}  # {_source(dotted(path), sources)}{reference}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Type, TypeVar, Union, get_args, get_origin
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from isaac_appo.config.errors import Finding, show
@@ -24,11 +25,6 @@ class Findings:
         self.errors: List[Finding] = []
         self.warnings: List[str] = []
         self.suggest = suggest
-
-    @property
-    def bad(self) -> Set[str]:
-        """Paths with an error."""
-        return {finding.path for finding in self.errors}
 
     def error(self, path: str, value: Any, rule: str, fix: str) -> None:
         self.errors.append(Finding(path, value, rule, fix))
@@ -72,6 +68,10 @@ def _join(path: str, name: str) -> str:
 def _read_value(item: Field[Any], hint: Any, value: Any, path: str, found: Findings) -> Any:
     """One field's value: its alias, a sub-section, or the value itself after type and rules."""
     rules = rules_of(item)
+    if get_origin(hint) is Union:  # Optional
+        if value is None:
+            return None
+        hint = next(kind for kind in get_args(hint) if kind is not type(None))
     if is_dataclass(hint) and isinstance(hint, type):
         return read_section(hint, value, path, found)
     if value is None and "null" in rules:
@@ -82,9 +82,6 @@ def _read_value(item: Field[Any], hint: Any, value: Any, path: str, found: Findi
         converted = convert(value, hint)
     except MismatchError as mismatch:
         found.error(path, value, str(mismatch), _fix(item, hint, value))
-        return default_of(item)
-    if "later" in rules and converted in rules["later"]:
-        found.error(path, value, *rules["later"][converted])
         return default_of(item)
     rule = _broken_rule(rules, converted)
     if rule is not None:
@@ -106,13 +103,10 @@ def _read_effect(item: Field[Any], value: Any, path: str, found: Findings) -> No
 
 
 def convert(value: Any, hint: Any) -> Any:
-    """`value` as the type `hint` (int, float, bool, str, List, Dict, Optional, Any); raises MismatchError."""
+    """`value` as the type `hint` (int, float, bool, str, List, Dict, Any); raises MismatchError."""
     if hint is Any:
         return value
     origin = get_origin(hint)
-    if origin is Union:
-        inner = next(kind for kind in get_args(hint) if kind is not type(None))
-        return None if value is None else convert(value, inner)
     if origin is dict:
         return dict(_expect(value, Mapping, "must be a mapping"))
     if origin is list:
@@ -153,6 +147,14 @@ def _to_str(value: Any) -> str:
 _SCALARS: Dict[Any, Callable[[Any], Any]] = {bool: _to_bool, int: _to_int, float: _to_float, str: _to_str}
 
 
+_BOUNDS: Dict[str, Any] = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "above"),
+    "le": (operator.le, "at most"),
+    "lt": (operator.lt, "below"),
+}
+
+
 def _broken_rule(rules: Mapping[str, Any], value: Any) -> Optional[str]:
     """The rule that `value` breaks, or None when it keeps them all."""
     if value is None:
@@ -163,19 +165,10 @@ def _broken_rule(rules: Mapping[str, Any], value: Any) -> Optional[str]:
         return str(rules["rule"])
     if isinstance(value, float) and not math.isfinite(value) and not (rules.get("infinite") and value == value):
         return "must be finite"
-    outside = (
-        ("ge" in rules and value < rules["ge"])
-        or ("gt" in rules and value <= rules["gt"])
-        or ("le" in rules and value > rules["le"])
-        or ("lt" in rules and value >= rules["lt"])
-    )
-    return f"must be {_range(rules)}" if outside else None
-
-
-def _range(rules: Mapping[str, Any]) -> str:
-    low = f"at least {rules['ge']}" if "ge" in rules else f"above {rules['gt']}" if "gt" in rules else ""
-    high = f"at most {rules['le']}" if "le" in rules else f"below {rules['lt']}" if "lt" in rules else ""
-    return " and ".join(part for part in (low, high) if part)
+    bounds = [(inside, words, rules[name]) for name, (inside, words) in _BOUNDS.items() if name in rules]
+    if all(inside(value, bound) for inside, _, bound in bounds):
+        return None
+    return "must be " + " and ".join(f"{words} {bound}" for _, words, bound in bounds)
 
 
 def _fix(item: Field[Any], hint: Any, value: Any) -> str:

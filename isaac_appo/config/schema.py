@@ -82,11 +82,7 @@ class TaskConfig:
 class SimConfig:
     """`sim`: the physics engine."""
 
-    name: str = option(
-        "auto",
-        "engine",
-        choices=("auto", "mujoco", "mujoco_warp", "isaacgym"),
-    )
+    name: str = option("auto", "engine", choices=("auto", "mujoco", "mujoco_warp", "isaacgym"))
     threads: int = option(0, "CPU threads of the engine, 0 = schedule.policy_threads", ge=0, le=1024)
     nconmax: int = option(0, "mujoco_warp: contacts per environment to make room for, 0 = from the model", ge=0)
     njmax: int = option(0, "mujoco_warp: constraints per environment to make room for, 0 = from the model", ge=0)
@@ -216,7 +212,9 @@ class PPOConfig:
     player: Dict[str, Any] = option({}, "rl_games' player", inert="it concerns rl_games' own player")
     env_config: Dict[str, Any] = option({}, "environment arguments", inert="the task's settings are task.env")
     features: Dict[str, Any] = option({}, "rl_games' features", refused="not supported")
-    central_value_config: Any = option(None, "asymmetric critic: a CentralValueConfig, None = none")
+    central_value_config: Optional[CentralValueConfig] = option(
+        None, "asymmetric critic: a CentralValueConfig, None = none"
+    )
     self_play_config: Optional[Dict[str, Any]] = option(None, "self-play", refused="not supported")
     use_action_masks: bool = option(False, "masked actions", refused="not supported")
     population_based_training: bool = option(False, "population training", refused="not supported")

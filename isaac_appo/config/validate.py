@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -14,30 +14,14 @@ from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.network import check_network
 from isaac_appo.config.option import rules_of
 from isaac_appo.config.read import Findings, MismatchError, convert, default_of, read_section
-from isaac_appo.config.schema import CentralValueConfig, RunConfig
+from isaac_appo.config.schema import RunConfig
 from isaac_appo.config.suggest import nearest_path, schema_paths
 
 _PPO = "train.params.config"
 _NUM_ENVS = "task.env.numEnvs"
 
-
-class Check(NamedTuple):
-    """A rule over several keys; skipped while one of `paths` has an error of its own."""
-
-    paths: Tuple[str, ...]
-    run: Callable[[RunConfig], Iterator[Any]]
-
-
-_ERRORS: List[Check] = []
-_WARNINGS: List[Check] = []
-
-
-def _check(into: List[Check], *paths: str) -> Callable[[Any], Any]:
-    def add(run: Any) -> Any:
-        into.append(Check(paths, run))
-        return run
-
-    return add
+Broken = Tuple[str, Finding]
+"""What breaks a rule over several keys, after the keys that the rule reads beside its own."""
 
 
 def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
@@ -49,19 +33,15 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
     paths = schema_paths(RunConfig)
     found = Findings(lambda path: nearest_path(path, paths))
     config = read_section(RunConfig, _own_part(_plain(cfg)), "", found)
-    config = _read_critic(config, found)
-    for check in _ERRORS:
-        if not found.bad.intersection(check.paths):
-            found.errors.extend(check.run(config))
+    bad = {finding.path for finding in found.errors}  # what has a fault of its own is no ground for another
+    broken = [(reads, finding) for rules in _RULES for reads, finding in rules(config)]
+    found.errors += [finding for reads, finding in broken if not bad.intersection((finding.path, *reads.split()))]
     if found.errors:
         raise ConfigError(_without_echoes(cfg, found.errors))
-    for check in _WARNINGS:
-        found.warnings.extend(check.run(config))
+    warnings = found.warnings + [text for warn in _WARNINGS for text in warn(config)]
     if config.task.package:  # the package reads these
-        found.warnings = [
-            text for text in found.warnings if text.partition(" ")[0] not in (*_PASSED_ON, "force_render")
-        ]
-    return _resolve(config), found.warnings
+        warnings = [text for text in warnings if text.partition(" ")[0] not in _PASSED_ON]
+    return _resolve(config), warnings
 
 
 def _plain(cfg: DictConfig) -> Any:
@@ -75,7 +55,9 @@ def _plain(cfg: DictConfig) -> Any:
         raise ConfigError([Finding(path, "(unresolved)", reason, fix)]) from error
 
 
-_PASSED_ON = ("physics_engine", "pipeline", "graphics_device_id", "num_threads", "solver_type", "num_subscenes")
+_PASSED_ON = frozenset(
+    ("physics_engine", "pipeline", "graphics_device_id", "num_threads", "solver_type", "num_subscenes", "force_render")
+)
 
 
 def _own_part(plain: Dict[str, Any]) -> Dict[str, Any]:
@@ -86,18 +68,6 @@ def _own_part(plain: Dict[str, Any]) -> Dict[str, Any]:
     tree = {key: value for key, value in task.items() if key != "package"}
     own = {"name": task.get("name"), "package": task["package"], "env": tree.get("env", {}), "tree": tree}
     return {**plain, "task": own}
-
-
-def _read_critic(config: RunConfig, found: Findings) -> RunConfig:
-    """The asymmetric critic's section, typed."""
-    path, node = f"{_PPO}.central_value_config", config.ppo.central_value_config
-    if node is None:
-        return config
-    critic = read_section(CentralValueConfig, node, path, found)
-    if critic.network:
-        found.errors.extend(check_network(critic.network, f"{path}.network", critic=True))
-    params = replace(config.train.params, config=replace(config.ppo, central_value_config=critic))
-    return replace(config, train=replace(config.train, params=params))
 
 
 def _without_echoes(cfg: DictConfig, errors: List[Finding]) -> List[Finding]:
@@ -148,141 +118,103 @@ def _iterations(config: RunConfig, num_envs: int) -> int:
     return min((limit for limit in (config.max_iterations, ppo.max_epochs, frames) if limit > 0), default=0)
 
 
-@_check(_ERRORS, "num_envs", "task", "task.env")
-def _num_envs(config: RunConfig) -> Iterator[Finding]:
-    value = config.task.env.get("numEnvs", "(missing)")
-    reference = "Write numEnvs: ${resolve_default:4096,${...num_envs}} in the task's YAML"
+def _size_rules(config: RunConfig) -> Iterator[Broken]:
+    ppo, value = config.ppo, config.task.env.get("numEnvs", "(missing)")
+    reads, reference = (
+        "num_envs task task.env",
+        "Write numEnvs: ${resolve_default:4096,${...num_envs}} in the task's YAML",
+    )
     if not _is_count(value):
         fix = reference if value == "(missing)" else "Use num_envs=4096"
-        yield Finding(_NUM_ENVS, value, "must be a whole number of at least 1", fix)
+        yield reads, Finding(_NUM_ENVS, value, "must be a whole number of at least 1", fix)
     elif config.num_envs not in (0, value):
-        yield Finding(_NUM_ENVS, value, f"does not follow num_envs={config.num_envs}", reference)
-    elif config.ppo.num_actors not in (0, value):
-        yield Finding(f"{_PPO}.num_actors", config.ppo.num_actors, f"must equal {_NUM_ENVS} = {value}", "Leave it out")
-
-
-@_check(_ERRORS, "num_envs", _PPO, f"{_PPO}.minibatch_size", f"{_PPO}.minibatch_size_per_env")
-def _minibatch(config: RunConfig) -> Iterator[Finding]:
-    if not config.ppo.minibatch_size and not config.ppo.minibatch_size_per_env:
-        yield Finding(f"{_PPO}.minibatch_size", 0, "is needed: rows per SGD step", "Use 4096")
-
-
-@_check(_ERRORS, "max_iterations", _PPO, f"{_PPO}.max_epochs", f"{_PPO}.max_frames", f"{_PPO}.horizon_length")
-def _limit(config: RunConfig) -> Iterator[Finding]:
+        yield reads, Finding(_NUM_ENVS, value, f"does not follow num_envs={config.num_envs}", reference)
+    elif ppo.num_actors not in (0, value):
+        rule = f"must equal {_NUM_ENVS} = {value}"
+        yield reads, Finding(f"{_PPO}.num_actors", ppo.num_actors, rule, "Leave it out")
+    if not ppo.minibatch_size and not ppo.minibatch_size_per_env:
+        reads = f"num_envs {_PPO} {_PPO}.minibatch_size_per_env"
+        yield reads, Finding(f"{_PPO}.minibatch_size", 0, "is needed: rows per SGD step", "Use 4096")
     if not _iterations(config, 1):
-        yield Finding(f"{_PPO}.max_epochs", config.ppo.max_epochs, "nothing ends the run", "Use max_iterations=500")
+        reads = f"max_iterations {_PPO} {_PPO}.max_frames {_PPO}.horizon_length"
+        yield reads, Finding(f"{_PPO}.max_epochs", ppo.max_epochs, "nothing ends the run", "Use max_iterations=500")
 
 
-@_check(_ERRORS, "schedule.name", "schedule.lag")
-def _lag(config: RunConfig) -> Iterator[Finding]:
-    if config.schedule.name == "sync" and config.schedule.lag != 0:
-        fix = f"Use schedule=lockstep schedule.lag={config.schedule.lag}, or schedule.lag=0"
-        yield Finding("schedule.lag", config.schedule.lag, "must be 0 with schedule=sync", fix)
-
-
-@_check(_ERRORS, "schedule.name", "schedule.max_policy_lag", "schedule.broadcast_every", "schedule.on_excess")
-def _reachable(config: RunConfig) -> Iterator[Finding]:
-    s = config.schedule
+def _schedule_rules(config: RunConfig) -> Iterator[Broken]:
+    s, num_envs = config.schedule, config.task.env.get("numEnvs", 1)
+    if s.name == "sync" and s.lag != 0:
+        fix = f"Use schedule=lockstep schedule.lag={s.lag}, or schedule.lag=0"
+        yield "schedule.name", Finding("schedule.lag", s.lag, "must be 0 with schedule=sync", fix)
     if s.name == "free" and s.on_excess == "throttle" and s.max_policy_lag < s.broadcast_every - 1:
+        reads = "schedule.name schedule.broadcast_every schedule.on_excess"
         rule = f"cannot be kept when the weights are published every {s.broadcast_every} updates only (needs at least "
         fix = f"Use {s.broadcast_every - 1}, or schedule.broadcast_every={s.max_policy_lag + 1}"
-        yield Finding("schedule.max_policy_lag", s.max_policy_lag, f"{rule}{s.broadcast_every - 1})", fix)
-
-
-@_check(_ERRORS, "schedule.fallback", "torch_deterministic")
-def _fallback(config: RunConfig) -> Iterator[Finding]:
-    if config.schedule.fallback == "auto" and config.torch_deterministic:
+        yield reads, Finding("schedule.max_policy_lag", s.max_policy_lag, f"{rule}{s.broadcast_every - 1})", fix)
+    if s.fallback == "auto" and config.torch_deterministic:
         rule = "decides by the clock what is trained on, which torch_deterministic rules out"
-        yield Finding("schedule.fallback", "auto", rule, "Use schedule.fallback=warn")
-
-
-@_check(_ERRORS, "schedule.name", "schedule.max_lead_steps", "schedule.broadcast_every", f"{_PPO}.horizon_length")
-def _lead(config: RunConfig) -> Iterator[Finding]:
-    s, least = config.schedule, config.schedule.broadcast_every * config.ppo.horizon_length
+        yield "torch_deterministic", Finding("schedule.fallback", "auto", rule, "Use schedule.fallback=warn")
+    least = s.broadcast_every * config.ppo.horizon_length
     if s.name == "free" and 0 < s.max_lead_steps < least:
+        reads = f"schedule.name schedule.broadcast_every {_PPO}.horizon_length"
         rule = f"must be 0 or at least broadcast_every * horizon_length = {least}, else the learner waits for ever"
-        yield Finding("schedule.max_lead_steps", s.max_lead_steps, rule, f"Use {least}")
-
-
-@_check(_ERRORS, "num_envs", "task", "task.env", "schedule.num_workers")
-def _workers(config: RunConfig) -> Iterator[Finding]:
-    workers, num_envs = config.schedule.num_workers, config.task.env.get("numEnvs", 1)
-    if isinstance(num_envs, int) and workers > num_envs >= 1:
+        yield reads, Finding("schedule.max_lead_steps", s.max_lead_steps, rule, f"Use {least}")
+    if isinstance(num_envs, int) and s.num_workers > num_envs >= 1:
         rule = f"is more than there are environments ({num_envs})"
-        yield Finding("schedule.num_workers", workers, rule, f"Use {num_envs}")
+        yield "num_envs task task.env", Finding("schedule.num_workers", s.num_workers, rule, f"Use {num_envs}")
 
 
-@_check(_ERRORS, "task", "schedule.num_workers", "sim.name", "eval", "capture_video")
-def _one_simulation(config: RunConfig) -> Iterator[Finding]:
-    """What a simulator that a process can have only once leaves no room for."""
-    owner = config.task.package or ("Isaac Gym" if config.sim.name == "isaacgym" else "")
-    if not owner:
-        return
+def _simulation_rules(config: RunConfig) -> Iterator[Broken]:
+    """What a simulator that a process can have only once leaves no room for, and what Isaac Gym's tensors need."""
+    task, reads = config.task, "task sim.name eval"
+    owner = task.package or ("Isaac Gym" if config.sim.name == "isaacgym" else "")
     rule = f"{owner} makes one simulation per process, and training has it"
-    if config.schedule.num_workers > 1:
-        yield Finding("schedule.num_workers", config.schedule.num_workers, f"must be 1: {rule}", "Use 1")
-    if config.eval.every:
-        yield Finding("eval.every", config.eval.every, f"must be 0: {rule}", "Use 0; it is evaluated at the end")
-    if config.capture_video:
-        yield Finding("capture_video", True, f"must be False: {rule}", "Use False")
-    if config.task.package and config.sim.name != "auto":
+    if owner and config.schedule.num_workers > 1:
+        yield reads, Finding("schedule.num_workers", config.schedule.num_workers, f"must be 1: {rule}", "Use 1")
+    if owner and config.eval.every:
+        fix = "Use 0; it is evaluated at the end"
+        yield reads, Finding("eval.every", config.eval.every, f"must be 0: {rule}", fix)
+    if owner and config.capture_video:
+        yield reads, Finding("capture_video", True, f"must be False: {rule}", "Use False")
+    if task.package and config.sim.name != "auto":
         has = f"has no effect on a task of {owner}, which brings its own simulator"
-        yield Finding("sim", config.sim.name, has, "Leave it out")
+        yield reads, Finding("sim", config.sim.name, has, "Leave it out")
+    if task.task.get("randomize"):
+        unsupported = "domain randomisation is not supported yet"
+        yield "task task.task", Finding("task.task.randomize", True, unsupported, "Use False")
+    if config.sim.name == "isaacgym":
+        reads = "sim.name physics_engine task.physics_engine pipeline"
+        for path in ("physics_engine", "task.physics_engine"):
+            if _at(config, path) != "physx":
+                rule = "Isaac Gym's tensors, which sim=isaacgym is made of, work with PhysX only"
+                yield reads, Finding(path, _at(config, path), rule, "Use physx")
+        if not task.sim.use_gpu_pipeline and config.pipeline == "gpu":
+            yield reads, Finding("task.sim.use_gpu_pipeline", False, "contradicts pipeline = gpu", "Use pipeline=cpu")
 
 
-@_check(_ERRORS, "advantage.rho_bar", "advantage.c_bar")
-def _caps(config: RunConfig) -> Iterator[Finding]:
-    rho_bar, c_bar = config.advantage.rho_bar, config.advantage.c_bar
-    if rho_bar < c_bar:
-        yield Finding("advantage.c_bar", c_bar, f"must be at most advantage.rho_bar = {rho_bar}", f"Use {rho_bar}")
-
-
-@_check(_ERRORS, f"{_PPO}.min_lr", f"{_PPO}.max_lr", f"{_PPO}.learning_rate")
-def _learning_rates(config: RunConfig) -> Iterator[Finding]:
-    ppo = config.ppo
+def _learning_rules(config: RunConfig) -> Iterator[Broken]:
+    ppo, caps, shaper = config.ppo, config.advantage, config.ppo.reward_shaper
+    if caps.rho_bar < caps.c_bar:
+        rule = f"must be at most advantage.rho_bar = {caps.rho_bar}"
+        yield "advantage.rho_bar", Finding("advantage.c_bar", caps.c_bar, rule, f"Use {caps.rho_bar}")
     if ppo.min_lr > ppo.max_lr:
-        yield Finding(f"{_PPO}.min_lr", ppo.min_lr, f"must be at most max_lr = {ppo.max_lr}", f"Use {ppo.max_lr}")
-
-
-@_check(_ERRORS, f"{_PPO}.reward_shaper.min_val", f"{_PPO}.reward_shaper.max_val")
-def _reward_clip(config: RunConfig) -> Iterator[Finding]:
-    shaper = config.ppo.reward_shaper
+        rule = f"must be at most max_lr = {ppo.max_lr}"
+        yield f"{_PPO}.max_lr", Finding(f"{_PPO}.min_lr", ppo.min_lr, rule, f"Use {ppo.max_lr}")
     if shaper.min_val >= shaper.max_val:
-        path = f"{_PPO}.reward_shaper.min_val"
-        yield Finding(path, shaper.min_val, f"must be below max_val = {shaper.max_val}", "Leave both out")
-
-
-@_check(_ERRORS, "resume", "checkpoint")
-def _start(config: RunConfig) -> Iterator[Finding]:
+        path, rule = f"{_PPO}.reward_shaper", f"must be below max_val = {shaper.max_val}"
+        yield f"{path}.max_val", Finding(f"{path}.min_val", shaper.min_val, rule, "Leave both out")
     if config.checkpoint and config.resume not in ("auto", "never"):
         rule = "names a second start beside checkpoint (a run continues, or starts from weights)"
-        yield Finding("resume", config.resume, rule, "Leave one of them out")
+        yield "checkpoint", Finding("resume", config.resume, rule, "Leave one of them out")
+    critic, network = ppo.central_value_config, "train.params.network"
+    yield from ((network, finding) for finding in check_network(config.train.params.network, network))
+    if critic is not None and critic.network:
+        found = check_network(critic.network, f"{_PPO}.central_value_config.network", critic=True)
+        yield from (("", finding) for finding in found)
 
 
-@_check(_ERRORS, "task", "task.task")
-def _randomize(config: RunConfig) -> Iterator[Finding]:
-    if config.task.task.get("randomize"):
-        yield Finding("task.task.randomize", True, "domain randomisation is not supported yet", "Use False")
+_RULES = (_size_rules, _schedule_rules, _simulation_rules, _learning_rules)
 
 
-@_check(_ERRORS, "sim.name", "physics_engine", "task.physics_engine", "pipeline")
-def _isaacgym(config: RunConfig) -> Iterator[Finding]:
-    if config.sim.name != "isaacgym":
-        return
-    for path in ("physics_engine", "task.physics_engine"):
-        if _at(config, path) != "physx":
-            rule = "Isaac Gym's tensors, which sim=isaacgym is made of, work with PhysX only"
-            yield Finding(path, _at(config, path), rule, "Use physx")
-    if not config.task.sim.use_gpu_pipeline and config.pipeline == "gpu":
-        yield Finding("task.sim.use_gpu_pipeline", False, "contradicts pipeline = gpu", "Use pipeline=cpu")
-
-
-@_check(_ERRORS, "train.params.network")
-def _network(config: RunConfig) -> Iterator[Finding]:
-    yield from check_network(config.train.params.network)
-
-
-@_check(_WARNINGS)
 def _other_engines(config: RunConfig) -> Iterator[str]:
     for section, prefix in ((config, ""), (config.task, "task."), (config.task.sim, "task.sim.")):
         for item in fields(section):
@@ -294,7 +226,6 @@ def _other_engines(config: RunConfig) -> Iterator[str]:
             yield f"{prefix}{item.name} = {show(value)}: no effect, {rules['inert']}."
 
 
-@_check(_WARNINGS)
 def _minibatch_fit(config: RunConfig) -> Iterator[str]:
     ppo, num_envs = config.ppo, int(config.task.env["numEnvs"])
     batch = num_envs * ppo.horizon_length
@@ -306,7 +237,6 @@ def _minibatch_fit(config: RunConfig) -> Iterator[str]:
         yield f"{_PPO}.minibatch_size = {asked}: {batch} rows per update make {sgd} of {size} rows{tail}."
 
 
-@_check(_WARNINGS)
 def _on_policy(config: RunConfig) -> Iterator[str]:
     on_policy = config.schedule.lag == 0 and config.schedule.name != "free"
     if on_policy and config.advantage.name == "vtrace":
@@ -315,7 +245,6 @@ def _on_policy(config: RunConfig) -> Iterator[str]:
         yield f"loss.w_max = {config.loss.w_max}: no effect at lag 0, where every weight is 1."
 
 
-@_check(_WARNINGS)
 def _devices(config: RunConfig) -> Iterator[str]:
     for name in ("device", "device_name"):
         value = getattr(config.ppo, name)
@@ -323,7 +252,6 @@ def _devices(config: RunConfig) -> Iterator[str]:
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
 
 
-@_check(_WARNINGS)
 def _wandb(config: RunConfig) -> Iterator[str]:
     """A group is passed over: a sweep gives its runs one, whether they log to W&B or not."""
     if config.wandb != "disabled" or config.wandb_activate:
@@ -338,7 +266,6 @@ _TRAINING_ENVS = "Isaac Gym makes one simulation per process, so the training en
 _FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")
 
 
-@_check(_WARNINGS)
 def _combinations(config: RunConfig) -> Iterator[str]:
     """Keys that another key switches off: warned about where they were given another value than their default."""
     ppo, fresh = config.ppo, RunConfig()
@@ -370,6 +297,9 @@ def _combinations(config: RunConfig) -> Iterator[str]:
             path = f"{section}.{name}".lstrip(".")
             if off and _at(config, path) != _at(fresh, path):
                 yield f"{path} = {_at(config, path)}: no effect, {reason}."
+
+
+_WARNINGS = (_other_engines, _minibatch_fit, _on_policy, _devices, _wandb, _combinations)
 
 
 def _at(config: Any, path: str) -> Any:
