@@ -23,37 +23,36 @@ _OTHER: Dict[str, Tuple[str, ...]] = {
 }
 _OPTIONS = ("--help", "--cfg", "--resolve", "--origin", "--config-dir", "-m")
 
+# Prints what may follow, for both shells. Arguments: the word's place in the line, the command, the word so far.
+_WORDS = """\
+_isaac_appo_words() {
+    if [[ "$1" -le 1 ]]; then echo "@COMMANDS@"; return; fi
+    case "$2" in
+        @KEYED@) ;;
+@OTHER@
+        *) return ;;
+    esac
+    case "$3" in
+@VALUES@
+        *=*) ;;
+        *) echo "@KEYS@" ;;
+    esac
+}
+"""
 _BASH = """\
 # isaac-appo completion for bash: eval "$(isaac-appo completion bash)", or put this file into
 # ~/.local/share/bash-completion/completions/isaac-appo
+@WORDS@
 _isaac_appo() {
-    local line="${COMP_LINE:0:$COMP_POINT}" words=() key
+    local line="${COMP_LINE:0:$COMP_POINT}" words=() current="" found
     read -r -a words <<< "$line"
-    local current=""
     [[ "$line" == *[[:space:]] ]] || current="${words[${#words[@]}-1]}"
-    local place=$(( ${#words[@]} - ( ${#current} > 0 ) ))
-    COMPREPLY=()
-    if (( place <= 1 )); then
-        COMPREPLY=( $(compgen -W "@COMMANDS@" -- "$current") )
-        return
-    fi
-    case "${words[1]}" in
-        @KEYED@) ;;
-@OTHER@
-        *) compopt -o default 2>/dev/null; return ;;
-    esac
-    if [[ "$current" != *=* ]]; then
-        COMPREPLY=( $(compgen -W "@KEYS@" -- "$current") )
-        [[ "${COMPREPLY[*]}" == *= ]] && compopt -o nospace 2>/dev/null
-        return
-    fi
-    key="${current%%=*}"
-    case "$key" in
-@VALUES@
-        *) compopt -o default 2>/dev/null ;;
-    esac
+    found="$(_isaac_appo_words $(( ${#words[@]} - ( ${#current} > 0 ) )) "${words[1]}" "$current")"
+    COMPREPLY=( $(compgen -W "$found" -- "${current#*=}") )
+    [[ -n "$found" ]] || compopt -o default 2>/dev/null
+    [[ "${COMPREPLY[*]}" == *= ]] && compopt -o nospace 2>/dev/null
     # Bash splits words at "=": only what follows it is replaced.
-    [[ "$COMP_WORDBREAKS" == *=* ]] || COMPREPLY=( "${COMPREPLY[@]/#/$key=}" )
+    [[ "$current" != *=* || "$COMP_WORDBREAKS" == *=* ]] || COMPREPLY=( "${COMPREPLY[@]/#/${current%%=*}=}" )
 }
 complete -F _isaac_appo isaac-appo
 """
@@ -61,28 +60,14 @@ _ZSH = """\
 #compdef isaac-appo
 # isaac-appo completion for zsh: eval "$(isaac-appo completion zsh)" after compinit, or put this file as
 # _isaac-appo into a folder of $fpath
+@WORDS@
 _isaac_appo() {
-    local current="${words[CURRENT]}" key
-    if (( CURRENT == 2 )); then
-        compadd -- @COMMANDS@
-        return
-    fi
-    case "${words[2]}" in
-        @KEYED@) ;;
-@OTHER@
-        *) _files; return ;;
-    esac
-    if [[ "$current" != *=* ]]; then
-        compadd -S '' -- @KEYS_PLAIN@
-        compadd -- @OPTIONS@
-        return
-    fi
-    key="${current%%=*}"
-    compset -P '*='
-    case "$key" in
-@VALUES@
-        *) _files ;;
-    esac
+    local current="${words[CURRENT]}"
+    local found=( ${=$(_isaac_appo_words $(( CURRENT - 1 )) "${words[2]}" "$current")} )
+    [[ "$current" != *=* ]] || compset -P '*='
+    (( ${#found} )) || { _files; return; }
+    compadd -S '' -- ${(M)found:#*=}
+    compadd -- ${found:#*=}
 }
 if [[ "${funcstack[1]}" == "_isaac_appo" || "${funcstack[1]}" == "_isaac-appo" ]]; then
     _isaac_appo "$@"
@@ -109,16 +94,13 @@ def script(shell: str) -> str:
     chosen = {f"{group}.name" for group in GROUPS}  # what the group itself sets
     keys = {key: values for key, values in _keys(RunConfig) if key not in chosen}
     valued = {**{group: list(choices(group)) for group in GROUPS}, **{k: v for k, v in keys.items() if v}}
-    words = [f"{key}=" for key in [*GROUPS, *keys]]
-    reply = 'COMPREPLY=( $(compgen -W "{}" -- "{}") )' if shell == "bash" else "compadd -- {}"
     parts = {
+        "WORDS": _WORDS,
         "COMMANDS": " ".join(COMMANDS),
         "KEYED": "|".join(name for name in COMMANDS if name not in _OTHER),
-        "KEYS": " ".join([*words, *_OPTIONS]),
-        "KEYS_PLAIN": " ".join(words),
-        "OPTIONS": " ".join(_OPTIONS),
-        "OTHER": _cases({name: words for name, words in _OTHER.items() if words}, reply, "$current", "; return"),
-        "VALUES": _cases(valued, reply, "${current#*=}"),
+        "KEYS": " ".join([*(f"{key}=" for key in [*GROUPS, *keys]), *_OPTIONS]),
+        "OTHER": _cases({name: words for name, words in _OTHER.items() if words}, "; return"),
+        "VALUES": _cases({f"{key}=*": values for key, values in valued.items()}),
     }
     text = _SHELLS[shell]
     for name, value in parts.items():
@@ -126,8 +108,8 @@ def script(shell: str) -> str:
     return text
 
 
-def _cases(table: Any, reply: str, prefix: str, tail: str = "") -> str:
-    return "\n".join(f"        {key}) {reply.format(' '.join(words), prefix)}{tail} ;;" for key, words in table.items())
+def _cases(table: Any, tail: str = "") -> str:
+    return "\n".join(f'        {pattern}) echo "{" ".join(words)}"{tail} ;;' for pattern, words in table.items())
 
 
 def _keys(section: Any, prefix: str = "") -> Iterator[Tuple[str, List[str]]]:

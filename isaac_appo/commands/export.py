@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import List
 
 from isaac_appo.commands.compose import before_torch
-from isaac_appo.commands.stored import config_for, find_checkpoint, option_lines, run_of, split_options
+from isaac_appo.commands.stored import config_for, find_checkpoint, run_of, split_options
 from isaac_appo.config.option import option
 
 
@@ -33,10 +33,7 @@ Keys:"""
 
 def main(argv: List[str]) -> int:
     """Export one policy; exit code 2 if the command line or the checkpoint is refused, 1 if the copies differ."""
-    if {"-h", "--help"} & set(argv):
-        print("\n".join([_HELP, *option_lines(ExportOptions)]))
-        return 0
-    options, words = split_options(ExportOptions, argv)
+    options, words = split_options(ExportOptions, argv, _HELP)
     checkpoint = find_checkpoint(options.checkpoint, options.run_root)
     run = run_of(checkpoint)
     config = config_for(run, words, "export")
@@ -45,7 +42,7 @@ def main(argv: List[str]) -> int:
     from isaac_appo.play.session import load_policy
 
     policy = load_policy(checkpoint)
-    folder = Path(options.output).expanduser() if options.output else (run.path if run else Path()) / "export"
+    folder = Path(options.output).expanduser() if options.output else (run or Path()) / "export"
     done = export(config, policy, folder)
     print(f"Policy: {policy.path}, version {policy.version}")
     for path, note in ((done.onnx, "onnx"), (done.torchscript, "torchscript")):

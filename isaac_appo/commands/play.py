@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
 from isaac_appo.commands.compose import before_torch
-from isaac_appo.commands.stored import StoredRun, config_for, find_checkpoint, option_lines, run_of, split_options
+from isaac_appo.commands.stored import config_for, engine_of, find_checkpoint, run_of, split_options
 from isaac_appo.config.option import option
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.errors import UserError
@@ -47,10 +47,7 @@ Keys:"""
 
 def main(argv: List[str]) -> int:
     """Play one policy; exit code 2 if the command line, the checkpoint or the machine refuses."""
-    if {"-h", "--help"} & set(argv):
-        print("\n".join([_HELP, *option_lines(PlayOptions)]))
-        return 0
-    options, words = split_options(PlayOptions, argv)
+    options, words = split_options(PlayOptions, argv, _HELP)
     wanted = options.checkpoint or ("latest" if options.agent == "trained" else "")
     checkpoint = find_checkpoint(wanted, options.run_root)
     run = run_of(checkpoint) if checkpoint else None
@@ -74,7 +71,7 @@ def _sized(config: RunConfig, options: PlayOptions) -> RunConfig:
     return replace(config, eval=replace(config.eval, num_envs=num_envs, seed=seed))
 
 
-def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[StoredRun]) -> None:
+def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[Path]) -> None:
     from isaac_appo.build import choose_engine
     from isaac_appo.play.session import Video, play
 
@@ -87,16 +84,17 @@ def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run
     print(f"{options.agent}: {result}")
     if video is not None:
         print(f"Video: {video.path}")
-    if policy is not None and run is not None and run.engine not in ("", engine.name):
-        _compare(config, policy, run.engine, engine.name, str(result))
+    home = engine_of(run) if run else ""
+    if policy is not None and home not in ("", engine.name):
+        _compare(config, policy, home, engine.name, str(result))
 
 
-def _film(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[StoredRun]) -> Path:
+def _film(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[Path]) -> Path:
     """Where the film goes; a folder of a run unless it was named."""
     if options.output:
         return Path(options.output).expanduser()
     name = f"{config.task.name}_{options.agent}" + (f"_{policy.version:09d}" if policy else "")
-    folder = run.path / "videos" if run is not None and os.access(run.path, os.W_OK) else Path()
+    folder = run / "videos" if run is not None and os.access(run, os.W_OK) else Path()
     return folder / f"{name}.mp4"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
@@ -24,20 +24,16 @@ from isaac_appo.config.validate import validate
 Options = TypeVar("Options")
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A run directory that a checkpoint lies in."""
+def split_options(section: Type[Options], argv: Sequence[str], help_text: str = "") -> Tuple[Options, List[str]]:
+    """A command's own `KEY=VALUE` words as its typed options, and all other words. Raises ConfigError.
 
-    path: Path
-
-    @property
-    def engine(self) -> str:
-        """The engine it was trained on; '' where an older run does not say."""
-        return str(json.loads((self.path / "run.json").read_text(encoding="utf-8")).get("engine", ""))
-
-
-def split_options(section: Type[Options], argv: Sequence[str]) -> Tuple[Options, List[str]]:
-    """A command's own `KEY=VALUE` words as its typed options, and all other words. Raises ConfigError."""
+    `--help` prints `help_text` and the options, and raises SystemExit(0).
+    """
+    if {"-h", "--help"} & set(argv):
+        print(help_text)
+        for item in fields(section):  # type: ignore[arg-type]
+            print(f"  {f'{item.name}={default_of(item)}':<26} {rules_of(item)['help']}")
+        raise SystemExit(0)
     names = [item.name for item in fields(section)]  # type: ignore[arg-type]
     own: Dict[str, Any] = {}
     rest: List[str] = []
@@ -60,33 +56,32 @@ def _typed(section: Any, key: str, value: str) -> Any:
     return value if isinstance(default, str) else yaml.safe_load(value)
 
 
-def option_lines(section: Any) -> List[str]:
-    """A command's own keys as lines of help."""
-    return [f"  {f'{item.name}={default_of(item)}':<26} {rules_of(item)['help']}" for item in fields(section)]
-
-
 def find_checkpoint(checkpoint: str, run_root: str) -> str:
     """`latest` as the newest run under `run_root`, any other value as it is. Raises ConfigError if there is no run."""
     if checkpoint != "latest":
         return checkpoint
     link = Path(run_root).expanduser() / "latest"
     if not link.exists():
-        raise ConfigError(
-            [f"checkpoint = latest: {link} does not exist. Train first, name run_root=FOLDER, or checkpoint=FILE"]
-        )
+        fix = "Train first, name run_root=FOLDER, or checkpoint=FILE"
+        raise ConfigError([f"checkpoint = latest: {link} does not exist. {fix}"])
     return str(link.resolve())
 
 
-def run_of(checkpoint: str) -> Optional[StoredRun]:
+def run_of(checkpoint: str) -> Optional[Path]:
     """The run directory that `checkpoint`, a file or a folder, lies in or is."""
     path = Path(checkpoint).expanduser().absolute()
     for folder in (path, *list(path.parents)[:2]):
         if (folder / "config.yaml").is_file() and (folder / "run.json").is_file():
-            return StoredRun(folder)
+            return folder
     return None
 
 
-def config_for(run: Optional[StoredRun], words: Sequence[str], command: str) -> RunConfig:
+def engine_of(run: Path) -> str:
+    """The engine that a run was trained on; '' where an older run does not say."""
+    return str(json.loads((run / "run.json").read_text(encoding="utf-8")).get("engine", ""))
+
+
+def config_for(run: Optional[Path], words: Sequence[str], command: str) -> RunConfig:
     """The run's stored configuration with `words` on top, or what `words` compose where there is no run or a word
     chooses another task, network or schedule; `--config-dir` says where the task's own file is. Raises ConfigError."""
     errors: List[object] = []
@@ -96,7 +91,7 @@ def config_for(run: Optional[StoredRun], words: Sequence[str], command: str) -> 
     if run is None or chosen or errors or arguments.show_config or any(word.startswith("~") for word in plain):
         return compose(words, command).config
     make_importable(arguments.overrides)
-    cfg = OmegaConf.load(run.path / "config.yaml")
+    cfg = OmegaConf.load(run / "config.yaml")
     assert isinstance(cfg, DictConfig)
     # how the run was started does not matter any more
     for key, value in {"checkpoint": "", "resume": "auto", "test": False, **dict(map(_override, plain))}.items():

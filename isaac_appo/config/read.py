@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar, Union, get_args, get_origin
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from isaac_appo.config.errors import Finding, show
@@ -102,49 +102,27 @@ def _read_effect(item: Field[Any], value: Any, path: str, found: Findings) -> No
         found.warnings.append(f"{path} = {show(value)}: no effect, {rules['inert']}.")
 
 
+_TYPES: Dict[Any, Tuple[Any, str]] = {
+    bool: (bool, "must be True or False"),
+    int: (int, "must be a whole number"),
+    float: ((int, float), "must be a number"),
+    str: ((str, int, float), "must be text"),
+    dict: (Mapping, "must be a mapping"),
+    list: (list, "must be a list"),
+}
+
+
 def convert(value: Any, hint: Any) -> Any:
     """`value` as the type `hint` (int, float, bool, str, List, Dict, Any); raises MismatchError."""
     if hint is Any:
         return value
-    origin = get_origin(hint)
-    if origin is dict:
-        return dict(_expect(value, Mapping, "must be a mapping"))
-    if origin is list:
-        return [convert(entry, get_args(hint)[0]) for entry in _expect(value, list, "must be a list")]
-    return _SCALARS[hint](value)
-
-
-def _expect(value: Any, kind: Any, rule: str) -> Any:
-    if not isinstance(value, kind):
+    kind = get_origin(hint) or hint
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)  # 1e6 is a whole number that YAML reads as a float
+    accepted, rule = _TYPES[kind]
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise MismatchError(rule)
-    return value
-
-
-def _to_bool(value: Any) -> bool:
-    return bool(_expect(value, bool, "must be True or False"))
-
-
-def _to_int(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():  # 1e6 is a whole number that YAML reads as a float
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise MismatchError("must be a whole number")
-    return value
-
-
-def _to_float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise MismatchError("must be a number")
-    return float(value)
-
-
-def _to_str(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise MismatchError("must be text")
-    return str(value)
-
-
-_SCALARS: Dict[Any, Callable[[Any], Any]] = {bool: _to_bool, int: _to_int, float: _to_float, str: _to_str}
+    return [convert(entry, get_args(hint)[0]) for entry in value] if kind is list else kind(value)
 
 
 _BOUNDS: Dict[str, Any] = {

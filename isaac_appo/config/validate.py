@@ -252,18 +252,10 @@ def _devices(config: RunConfig) -> Iterator[str]:
             yield f"{_PPO}.{name} = {value}: no effect, the device is rl_device = {config.rl_device}."
 
 
-def _wandb(config: RunConfig) -> Iterator[str]:
-    """A group is passed over: a sweep gives its runs one, whether they log to W&B or not."""
-    if config.wandb != "disabled" or config.wandb_activate:
-        return
-    for name in ("name", "entity", "project", "tags", "logcode_dir", "artifacts"):
-        key = f"wandb_{name}"
-        if getattr(config, key) != getattr(RunConfig(), key):
-            yield f"{key} = {getattr(config, key)}: no effect, wandb is disabled."
-
-
 _TRAINING_ENVS = "Isaac Gym makes one simulation per process, so the training environments are evaluated"
 _FREE = ("max_policy_lag", "max_lead_steps", "broadcast_every", "on_excess")
+# Not its group: a sweep gives its runs one, whether they log to W&B or not.
+_WANDB = tuple(f"wandb_{name}" for name in ("name", "entity", "project", "tags", "logcode_dir", "artifacts"))
 
 
 def _combinations(config: RunConfig) -> Iterator[str]:
@@ -278,6 +270,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.loss.name == "behaviour", "loss", ("w_max",), "loss=behaviour has no weights"),
         (not (config.eval.enabled or config.eval.every), "eval", ("num_envs",), "eval.enabled is False"),
         (not config.capture_video, "", ("capture_video_freq", "capture_video_len"), "capture_video is False"),
+        (config.wandb == "disabled" and not config.wandb_activate, "", _WANDB, "wandb is disabled"),
         (config.sim.name == "mujoco", "sim", ("nconmax", "njmax"), "the model's <size memory> is the limit"),
         (config.sim.name == "mujoco_warp", "sim", ("threads",), "sim=mujoco_warp has none"),
         (config.sim.name == "isaacgym", "sim", ("threads",), "PhysX has num_threads"),
@@ -299,7 +292,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
                 yield f"{path} = {_at(config, path)}: no effect, {reason}."
 
 
-_WARNINGS = (_other_engines, _minibatch_fit, _on_policy, _devices, _wandb, _combinations)
+_WARNINGS = (_other_engines, _minibatch_fit, _on_policy, _devices, _combinations)
 
 
 def _at(config: Any, path: str) -> Any:

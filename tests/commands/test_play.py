@@ -14,7 +14,7 @@ import torch
 from isaac_appo.checkpoint import load_checkpoint
 from isaac_appo.commands.main import main
 from isaac_appo.commands.play import PlayOptions
-from isaac_appo.commands.stored import config_for, find_checkpoint, run_of, split_options
+from isaac_appo.commands.stored import config_for, engine_of, find_checkpoint, run_of, split_options
 from isaac_appo.config.errors import ConfigError
 from isaac_appo.sim import registry
 from isaac_appo.tasks.base import asset
@@ -127,10 +127,10 @@ def test_another_engine_than_trained_on_gives_both_rows(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(find_checkpoint("latest", str(root)))
-    assert run is not None and run.engine == "mujoco"
+    assert run is not None and engine_of(run) == "mujoco"
     other = registry.ENGINES["mujoco"]._replace(text="the same under another name")
     monkeypatch.setitem(registry.ENGINES, "other", other)
-    record = run.path / "run.json"
+    record = run / "run.json"
     stored = record.read_text()
     try:
         record.write_text(stored.replace('"engine": "mujoco"', '"engine": "other"'))
