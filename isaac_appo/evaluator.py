@@ -10,8 +10,9 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from torch import Tensor
 from isaac_appo.build import build_env
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
-from isaac_appo.evaluation import Agent, Evaluation, mean_action, play_episodes
+from isaac_appo.evaluation import Evaluation, Watch, mean_action, play_episodes
 from isaac_appo.policy.actor_critic import ActorCritic
 
 NICENESS = 10
@@ -111,15 +112,10 @@ class Evaluator:
         return any(self._due(update))
 
     def _due(self, update: int) -> Due:
-        every, frequency, horizon = (
-            self.config.eval.every,
-            self.config.capture_video_freq,
-            self.config.ppo.horizon_length,
-        )
-        return Due(
-            every > 0 and update // every > self._evaluated // every,
-            self.config.capture_video and update * horizon // frequency > self._filmed * horizon // frequency,
-        )
+        every, often, horizon = self.config.eval.every, self.config.capture_video_freq, self.config.ppo.horizon_length
+        evaluate = every > 0 and update // every > self._evaluated // every
+        film = self.config.capture_video and update * horizon // often > self._filmed * horizon // often
+        return Due(evaluate, film)
 
     @property
     def busy(self) -> bool:
@@ -166,24 +162,25 @@ class Evaluator:
             error = f"{type(fault).__name__}: {fault}"
         self._results.append(Result(job, evaluation, film, time.perf_counter() - started, error))
 
-    def _agent(self, env: TaskEnv) -> Agent:
-        return mean_action(self._model, env, self.config.ppo.clip_actions)
-
-    def _evaluate(self) -> Evaluation:
-        self._env.load_state_dict(self._fresh[0])  # the same episodes each time, as one at the end would play
+    def _play(self, env: TaskEnv, fresh: Dict[str, Any], look: Watch = lambda step, returns: None) -> Evaluation:
+        env.load_state_dict(fresh)  # the same episodes each time, as one at the end would play
 
         def watch(step: int, returns: Tensor) -> None:
+            look(step, returns)
             if self._ending.is_set():
                 raise _Stopped
 
-        return play_episodes(self._agent(self._env), self._env, self.config.eval.seed, watch)
+        agent = mean_action(self._model, env, self.config.ppo.clip_actions)
+        return play_episodes(agent, env, self.config.eval.seed, watch)
+
+    def _evaluate(self) -> Evaluation:
+        return self._play(self._env, self._fresh[0])
 
     def _film(self, job: Job) -> Path:
         from isaac_appo.play.film import film
 
         env, path = self._film_env, self._videos / f"update_{job.update:09d}.mp4"
         assert env is not None
-        env.load_state_dict(self._fresh[1])
         length = self.config.capture_video_len
 
         def caption() -> str:
@@ -191,13 +188,11 @@ class Evaluator:
 
         with film(env, path, length, caption) as draw:
 
-            def watch(step: int, returns: Tensor) -> None:
+            def look(step: int, returns: Tensor) -> None:
                 draw(step, returns)
-                if self._ending.is_set() or step + 1 >= length:
+                if step + 1 >= length:
                     raise _Stopped
 
-            try:
-                play_episodes(self._agent(env), env, self.config.eval.seed, watch)
-            except _Stopped:
-                return path
+            with suppress(_Stopped):
+                self._play(env, self._fresh[1], look)
         return path

@@ -14,6 +14,11 @@ from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import LEARNER, Lockstep
 
 POLICY = "policy"
+_WAITS = {  # what a policy stream, or the learner, waited for
+    "free": "wait/policy_for_slab_or_lead",
+    "snapshot": "wait/policy_for_version",
+    LEARNER: "wait/learner_for_slab",
+}
 
 
 class Meter:
@@ -44,7 +49,7 @@ class Meter:
         self._started = self._last = time.perf_counter()
 
     def stop(self) -> None:
-        """Stop it."""
+        """Stop the clock."""
         self.seconds = time.perf_counter() - self._started
 
     def row(self, report: UpdateReport) -> Dict[str, float]:
@@ -121,14 +126,11 @@ class Meter:
             LEARNER: executor.busy_s[LEARNER],
             "collect": (executor.op_s["act"] + executor.op_s["step"]) / len(workers),
             "env": sum(w.collector.env_s for w in workers) / len(workers),
-            "wait/policy_for_slab_or_lead": 0.0,
-            "wait/policy_for_version": 0.0,
-            "wait/learner_for_slab": 0.0,
+            **dict.fromkeys(_WAITS.values(), 0.0),
         }
-        names = {"free": "wait/policy_for_slab_or_lead", "snapshot": "wait/policy_for_version"}
         for key, seconds in list(executor.wait_s.items()):
             stream, event = key.split(" ")
-            name = "wait/learner_for_slab" if stream == LEARNER else names.get(event)
+            name = _WAITS.get(LEARNER if stream == LEARNER else event)
             if name is not None:
                 clock[name] += seconds
         return clock

@@ -19,7 +19,7 @@ from isaac_appo.checkpoint import CheckpointError, CheckpointWriter, save_best
 from isaac_appo.config import RunConfig
 from isaac_appo.env.vec_env import VecEnv
 from isaac_appo.evaluation import Evaluation, evaluate
-from isaac_appo.evaluator import Evaluator, Job, Result
+from isaac_appo.evaluator import Evaluator, Job
 from isaac_appo.meter import Meter
 from isaac_appo.report.guard_rails import Facts, GuardRails
 from isaac_appo.report.reporter import Reporter
@@ -79,12 +79,9 @@ class Trainer:
             reporter.message(first.describe())
         make_model = model_maker(config, first.num_obs, first.num_actions, first.num_states)
         learner = learner_settings(config)
-        program = build_program(config, learner.minibatches)
-        settings = pipeline_settings(config)
+        parts = (build_program(config, learner.minibatches), pipeline_settings(config), learner)
         kind = DevicePipeline if config.schedule.executor == "cuda" else Pipeline
-        self.pipeline: Pipeline = kind(
-            self.envs, make_model, program, settings, learner, self._on_boundary, settle=self._must_settle
-        )
+        self.pipeline: Pipeline = kind(self.envs, make_model, *parts, self._on_boundary, settle=self._must_settle)
         self.meter = Meter(config, self.pipeline)
         self.evaluator: Optional[Evaluator] = None
         if config.eval.every or config.capture_video:
@@ -109,8 +106,7 @@ class Trainer:
         self.meter.stop()
         if self.evaluator is not None:
             self.evaluator.close(wait=not self._stop_requested())
-            for result in self.evaluator.take_results():
-                self._take_result(result)
+            self._evaluations()
 
     def evaluate(self) -> Evaluation:
         """One full deterministic episode in fresh environments, with the weights as they are now; may be the best.
@@ -150,7 +146,6 @@ class Trainer:
             env.set_train_info(self.env_steps)
         if report.settled:
             self._on_settled(report.update)
-
         if self.trace is not None:
             assert self.pipeline.executor is not None
             self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
@@ -197,8 +192,6 @@ class Trainer:
             return self.pipeline.learner.version
         return self.pipeline.workers[int(stream.rpartition("/")[2])].held
 
-    # --------------------------------------------------------------------------------------------------- evaluations
-
     def _look(self, evaluator: Evaluator) -> None:
         """Hand the published weights over if an evaluation or a film is due; the checkpoint to point at is kept."""
         if self.pipeline.program.newest_snapshot(self.updates) != self.updates:
@@ -222,34 +215,22 @@ class Trainer:
         evaluator.start(Job(self.updates, learner.version, state, due, path))
 
     def _evaluations(self) -> Dict[str, float]:
-        """The metrics of an evaluation that has ended since the last boundary."""
+        """Take what the evaluator has finished since the last boundary; the metrics of the newest evaluation."""
         row: Dict[str, float] = {}
-        for result in self.evaluator.take_results() if self.evaluator is not None else ():
-            row.update(self._take_result(result))
+        for job, found, film, seconds, error in self.evaluator.take_results() if self.evaluator is not None else ():
+            if error:
+                self.reporter.warn(f"evaluation or film of version {job.version} failed: {error}. Training goes on.")
+            if film is not None:
+                self.reporter.message(f"Video of version {job.version}: {film}")
+                self.reporter.video(film, job.update * self.pipeline.ledger.rows)
+            self.writer.spare.discard(job.checkpoint)
+            if found is not None:
+                lag = self.pipeline.learner.version - job.version
+                self.reporter.message(f"Evaluation of version {job.version}, {lag} versions ago: {found}")
+                self._save_best(job.checkpoint, found.mean, "evaluation")
+                row = {"eval/return": found.mean, "eval/return_std": found.std, "eval/length": found.mean_length}
+                row.update({"eval/version": job.version, "eval/seconds": seconds})
         return row
-
-    def _take_result(self, result: Result) -> Dict[str, float]:
-        job, found = result.job, result.evaluation
-        if result.error:
-            self.reporter.warn(f"evaluation or film of version {job.version} failed: {result.error}. Training goes on.")
-        if result.film is not None:
-            self.reporter.message(f"Video of version {job.version}: {result.film}")
-            self.reporter.video(result.film, job.update * self.pipeline.ledger.rows)
-        self.writer.spare.discard(job.checkpoint)
-        if found is None:
-            return {}
-        lag = self.pipeline.learner.version - job.version
-        self.reporter.message(f"Evaluation of version {job.version}, {lag} versions ago: {found}")
-        self._save_best(job.checkpoint, found.mean, "evaluation")
-        return {
-            "eval/return": found.mean,
-            "eval/return_std": found.std,
-            "eval/length": found.mean_length,
-            "eval/version": job.version,
-            "eval/seconds": result.seconds,
-        }
-
-    # -------------------------------------------------------------------------------------------------- checkpoints
 
     def save(self) -> None:
         """Write a checkpoint of the boundary that the run stands at; the best one by training mean is pointed at."""

@@ -8,7 +8,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir, initialize_config_module
@@ -27,7 +27,6 @@ from isaac_appo.config.option import rules_of
 from isaac_appo.config.origin import annotated, dotted, leaves, origins
 from isaac_appo.config.packages import (
     ROOT,
-    TaskPackage,
     has_nvidia_driver,
     import_package,
     package_devices,
@@ -57,8 +56,8 @@ class ComposedConfig:
     overrides: List[str]
     words: List[str]
     """What Hydra was given for `overrides`."""
-    package: Optional[TaskPackage] = None
-    """The package that brings the task."""
+    package: Optional[Path] = None
+    """`cfg` of the package that brings the task."""
 
     def annotated(self) -> str:
         """The resolved configuration as YAML, each value with where it comes from in a comment."""
@@ -110,22 +109,19 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
     return ComposedConfig(cfg, config, notices + warnings, typed, overrides, package)
 
 
-def _primary(package: Optional[TaskPackage], job: str) -> ContextManager[Any]:
-    """Where Hydra looks first: our groups, or those of the package that brings the task."""
-    if package is None:
-        return initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
-    store_root()
-    folder = str(package.cfg_dir.resolve())
-    return initialize_config_dir(folder, version_base="1.3", job_name=job)
-
-
 @contextmanager
-def hydra_loader(job: str = "train", package: Optional[TaskPackage] = None) -> Iterator[ConfigLoader]:
-    """Hydra's global state for one composition, and afterwards what it was: a caller may be a Hydra program itself."""
+def hydra_loader(job: str = "train", package: Optional[Path] = None) -> Iterator[ConfigLoader]:
+    """Hydra, with our groups or those of a package; its global state is restored: a caller may be a Hydra program."""
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        with _primary(package, job):
+        entered: Any
+        if package is None:
+            entered = initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+        else:
+            store_root()
+            entered = initialize_config_dir(str(package.resolve()), version_base="1.3", job_name=job)
+        with entered:
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer

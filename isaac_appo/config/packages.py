@@ -7,7 +7,7 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
@@ -28,64 +28,49 @@ _ELSEWHERE = {
 }
 
 
-class TaskPackage(NamedTuple):
-    """A package with `cfg/task` and `cfg/train`."""
-
-    name: str
-    cfg_dir: Path
-
-
-def take_package(
-    overrides: Sequence[str], command: str, errors: List[object]
-) -> Tuple[Optional[TaskPackage], List[str]]:
-    """Turn `task=PACKAGE:NAME` into `task=NAME` and return the package; what is wrong is added to `errors`."""
-    words, package = list(overrides), None
-    for index, word in enumerate(overrides):
+def take_package(overrides: Sequence[str], command: str, errors: List[object]) -> Tuple[Optional[Path], List[str]]:
+    """Turn `task=PACKAGE:NAME` into `task=NAME` and return the package's `cfg`; what is wrong is added to `errors`."""
+    words: List[str] = []
+    cfg_dir: Optional[Path] = None
+    for word in overrides:
         match = re.fullmatch(r"\+{0,2}task=([\w.]+):(\w+)", word)
         if match is None:
+            words.append(word)
             continue
-        package = _find(match.group(1), match.group(2), command, errors)
-        if package is None:
-            words[index : index + 1] = []
+        name, task = match.groups()
+        fault = _fault(name, task, command)
+        if fault:
+            errors.append(Finding("task", f"{name}:{task}", *fault))
         else:
-            words[index] = f"task={match.group(2)}"
-            words.append(f"++task.package={package.name}")
-    return package, words if package is None else _with_own_groups(words)
+            cfg_dir = _cfg_dir(name)
+            words += [f"task={task}", f"++task.package={name}"]
+    return cfg_dir, _with_own_groups(words) if cfg_dir else words
 
 
-def _find(name: str, task: str, command: str, errors: List[object]) -> Optional[TaskPackage]:
-    value = f"{name}:{task}"
+def _fault(name: str, task: str, command: str) -> Optional[Tuple[str, str]]:
+    """Why a task cannot be had, and what to do."""
     if name in _ELSEWHERE:
-        errors.append(Finding("task", value, *_ELSEWHERE[name]))
-    elif name != "isaacgymenvs":
-        errors.append(Finding("task", value, "tasks come from here or from isaacgymenvs", f"Use isaacgymenvs:{task}"))
-    elif command != "train":
-        errors.append(Finding("task", value, f"isaac-appo {command} takes our own tasks only", "Use task=Ant"))
-    else:
-        return _installed(name, task, value, errors)
+        return _ELSEWHERE[name]
+    if name != "isaacgymenvs":
+        return "tasks come from here or from isaacgymenvs", f"Use isaacgymenvs:{task}"
+    if command != "train":
+        return f"isaac-appo {command} takes our own tasks only", "Use task=Ant"
+    cfg_dir, file = _cfg_dir(name), f"task/{task}.yaml"
+    fix = f"Install IsaacGymEnvs for this Python ({sys.executable}); {_DOCTOR}. task=Ant runs without it"
+    if cfg_dir is None:
+        return f"package {name} is not installed", fix
+    if not (cfg_dir / "task").is_dir():
+        return f"{cfg_dir}/task is missing", fix
+    if (_OURS / file).is_file() and not (cfg_dir / file).is_file():  # Hydra would find our own
+        return f"{name} has no such task, it is ours", f"Use task={task}"
     return None
 
 
-def _installed(name: str, task: str, value: str, errors: List[object]) -> Optional[TaskPackage]:
-    """The package, looked up without importing it; a name that only we have would find our own file."""
+def _cfg_dir(name: str) -> Optional[Path]:
+    """The configuration of a package that is installed, without importing it."""
     spec = importlib.util.find_spec(name)
     folders = list(spec.submodule_search_locations or []) if spec else []
-    fix = f"Install IsaacGymEnvs for this Python ({sys.executable}); {_DOCTOR}. task=Ant runs without it"
-    if not folders:
-        errors.append(Finding("task", value, f"package {name} is not installed", fix))
-        return None
-    package = TaskPackage(name, Path(folders[0]) / "cfg")
-    if not (package.cfg_dir / "task").is_dir():
-        errors.append(Finding("task", value, f"{package.cfg_dir}/task is missing", fix))
-        return None
-    if _has(_OURS, task) and not _has(package.cfg_dir, task):
-        errors.append(Finding("task", value, f"{name} has no such task, it is ours", f"Use task={task}"))
-        return None
-    return package
-
-
-def _has(cfg_dir: Path, task: str) -> bool:
-    return (cfg_dir / "task" / f"{task}.yaml").is_file()
+    return Path(folders[0]) / "cfg" if folders else None
 
 
 def _with_own_groups(words: List[str]) -> List[str]:
