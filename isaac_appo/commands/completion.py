@@ -6,12 +6,12 @@ Every word is in the script, so that a Tab starts no Python. Print it again afte
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields, is_dataclass
-from typing import Any, Dict, Iterator, List, Tuple, get_type_hints
+from dataclasses import is_dataclass
+from typing import Any, Dict, List, Sequence, Tuple
 
 from isaac_appo.commands.main import COMMANDS
 from isaac_appo.config.choices import GROUPS, choices
-from isaac_appo.config.option import rules_of
+from isaac_appo.config.option import rules_of, walk
 from isaac_appo.config.schema import RunConfig
 
 # Commands that take no KEY=VALUE, and their words; where there are none, files are completed.
@@ -92,7 +92,10 @@ def main(argv: List[str]) -> int:
 def script(shell: str) -> str:
     """The completion script for `bash` or `zsh`."""
     chosen = {f"{group}.name" for group in GROUPS}  # what the group itself sets
-    keys = {key: values for key, values in _keys(RunConfig) if key not in chosen}
+    keys: Dict[str, Sequence[str]] = {}  # with an effect; free-form ones end where the schema does
+    for key, item, hint in walk(RunConfig, skip=("inert", "refused", "silent")):
+        if key not in chosen and not is_dataclass(hint):
+            keys[key] = rules_of(item).get("choices", ("True", "False") if hint is bool else ())
     valued = {**{group: list(choices(group)) for group in GROUPS}, **{k: v for k, v in keys.items() if v}}
     parts = {
         "WORDS": _WORDS,
@@ -110,16 +113,3 @@ def script(shell: str) -> str:
 
 def _cases(table: Any, tail: str = "") -> str:
     return "\n".join(f'        {pattern}) echo "{" ".join(words)}"{tail} ;;' for pattern, words in table.items())
-
-
-def _keys(section: Any, prefix: str = "") -> Iterator[Tuple[str, List[str]]]:
-    """Every dotted key that has an effect, with its choices; free-form ones end where the schema does."""
-    hints = get_type_hints(section)
-    for item in fields(section):
-        rules, hint, path = rules_of(item), hints[item.name], prefix + item.name
-        if {"inert", "refused", "silent"} & set(rules):
-            continue
-        if is_dataclass(hint):
-            yield from _keys(hint, path + ".")
-        else:
-            yield path, [*rules.get("choices", ())] or (["True", "False"] if hint is bool else [])

@@ -6,9 +6,9 @@ import random
 import re
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir, initialize_config_module
@@ -23,7 +23,7 @@ from yaml import YAMLError
 
 from isaac_appo.config.choices import GROUPS
 from isaac_appo.config.errors import ConfigError, Finding, show
-from isaac_appo.config.option import rules_of
+from isaac_appo.config.option import rules_of, walk
 from isaac_appo.config.origin import annotated, dotted, leaves, origins
 from isaac_appo.config.packages import (
     ROOT,
@@ -103,7 +103,12 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
             _show(cfg, arguments.resolve, origins(loader, overrides, root) if arguments.origin else None)
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
-    config, warnings = _validate_with(cfg, errors)
+    try:
+        config, warnings = validate(cfg)
+    except ConfigError as error:
+        raise ConfigError([*errors, *error.errors]) from None
+    if errors:
+        raise ConfigError(errors)
     if arguments.show_config:
         raise SystemExit(0)
     return ComposedConfig(cfg, config, notices + warnings, typed, overrides, package)
@@ -115,9 +120,8 @@ def hydra_loader(job: str = "train", package: Optional[Path] = None) -> Iterator
     state = GlobalHydra.instance()
     outer, state.hydra = state.hydra, None
     try:
-        entered: Any
         if package is None:
-            entered = initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
+            entered: Any = initialize_config_module("isaac_appo.cfg", version_base="1.3", job_name=job)
         else:
             store_root()
             entered = initialize_config_dir(str(package.resolve()), version_base="1.3", job_name=job)
@@ -240,7 +244,8 @@ def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str)
             cfg = hydra_compose(root, words)
             break
         except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
-            bad = _refused_word(str(error), words)
+            match = re.match(r"Could not override '([^']+)'", str(error))
+            bad = next((word for word in words if match and word.partition("=")[0] == match.group(1)), None)
             if bad is None:
                 errors.append(_translate(error, words))
                 return None
@@ -249,15 +254,10 @@ def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str)
     known = [dotted(leaf.path) for leaf in leaves(cfg)]
     for word in refused:
         key, _, value = word.partition("=")
-        match = nearest_path(key, known)
-        fix = f"Did you mean {match}?" if match else f"Add it with +{word}"
+        meant = nearest_path(key, known)
+        fix = f"Did you mean {meant}?" if meant else f"Add it with +{word}"
         errors.append(Finding(key, value, "unknown key", fix))
     return cfg
-
-
-def _refused_word(message: str, words: Sequence[str]) -> Optional[str]:
-    match = re.match(r"Could not override '([^']+)'", message)
-    return next((word for word in words if match and word.partition("=")[0] == match.group(1)), None)
 
 
 def _translate(error: Exception, words: Sequence[str]) -> str:
@@ -266,10 +266,9 @@ def _translate(error: Exception, words: Sequence[str]) -> str:
     if isinstance(error, (YAMLError, UnicodeDecodeError)):
         return f"A YAML file cannot be read: {text}"
     match = re.search(r"train/(\w+)PPO", text)
-    if match:
-        task, chosen = match.group(1), any(word.startswith("train=") for word in words)
-        if not chosen:
-            return f"train = {task}PPO: task {task} has no train/{task}PPO.yaml. Write one or choose train=NAME"
+    if match and not any(word.startswith("train=") for word in words):
+        task = match.group(1)
+        return f"train = {task}PPO: task {task} has no train/{task}PPO.yaml. Write one or choose train=NAME"
     return text
 
 
@@ -281,17 +280,6 @@ def _draw_seed(cfg: DictConfig, typed: List[str]) -> List[str]:
     cfg.seed = random.SystemRandom().randrange(2**31)
     typed[:] = [word for word in typed if word.lstrip("+") != "seed=-1"] + [f"seed={cfg.seed}"]
     return [f"seed = -1: drew {cfg.seed}; seed={cfg.seed} repeats this run."]
-
-
-def _validate_with(cfg: DictConfig, errors: Sequence[object]) -> Tuple[RunConfig, List[str]]:
-    """`validate`, its errors after those that the command line already has."""
-    try:
-        config, warnings = validate(cfg)
-    except ConfigError as error:
-        raise ConfigError([*errors, *error.errors]) from None
-    if errors:
-        raise ConfigError(errors)
-    return config, warnings
 
 
 def before_torch(config: RunConfig) -> None:
@@ -332,22 +320,11 @@ def help_text(command: str, loader: ConfigLoader, overrides: Sequence[str] = ())
         known = loader.get_group_options(group, ObjectType.CONFIG, "config", search)
         lines.append(f"  {group + '=':<22}{' | '.join(known)}")
     lines += ["", "Keys:"]
-    for item in fields(RunConfig):
-        rules, default = rules_of(item), default_of(item)
+    for path, item, hint in walk(RunConfig):
+        rules = rules_of(item)
         hidden = {"refused", "silent"} & set(rules) or ("inert" in rules and "engine" not in rules)
-        if item.name not in GROUPS and not hidden:
-            lines += _help_lines(item.name, default, rules["help"])
+        if path.partition(".")[0] not in GROUPS and not hidden and not is_dataclass(hint):
+            default = "''" if path in ("num_envs", "max_iterations") else show(default_of(item))
+            lines.append(f"  {f'{path}={default}':<32} {rules['help']}")
     lines += ["", "IsaacGymEnvs' other top-level keys are accepted; one without effect here says so when it is set."]
     return "\n".join(lines)
-
-
-def _help_lines(name: str, default: object, text: str) -> List[str]:
-    """One line for a key, one per key for a section."""
-    if hasattr(default, "__dataclass_fields__"):
-        return [
-            line
-            for item in fields(default)  # type: ignore[arg-type]
-            for line in _help_lines(f"{name}.{item.name}", default_of(item), rules_of(item)["help"])
-        ]
-    shown = "''" if name in ("num_envs", "max_iterations") else show(default)
-    return [f"  {f'{name}={shown}':<32} {text}"]

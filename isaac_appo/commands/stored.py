@@ -34,26 +34,21 @@ def split_options(section: Type[Options], argv: Sequence[str], help_text: str = 
         for item in fields(section):  # type: ignore[arg-type]
             print(f"  {f'{item.name}={default_of(item)}':<26} {rules_of(item)['help']}")
         raise SystemExit(0)
-    names = [item.name for item in fields(section)]  # type: ignore[arg-type]
+    defaults = {item.name: default_of(item) for item in fields(section)}  # type: ignore[arg-type]
     own: Dict[str, Any] = {}
     rest: List[str] = []
     for word in argv:
         key, equals, value = word.partition("=")
-        if equals and key.lstrip("+") in names:
-            own[key.lstrip("+")] = value
-        else:
+        key = key.lstrip("+")
+        if not equals or key not in defaults:
             rest.append(word)
-    found = Findings(lambda path: nearest(path, names))
-    options = read_section(section, {key: _typed(section, key, value) for key, value in own.items()}, "", found)
+        else:  # YAML's reading of a value, except where the option is text: a path may look like anything
+            own[key] = value if isinstance(defaults[key], str) else yaml.safe_load(value)
+    found = Findings(lambda path: nearest(path, list(defaults)))
+    options = read_section(section, own, "", found)
     if found.errors:
         raise ConfigError(found.errors)
     return options, rest
-
-
-def _typed(section: Any, key: str, value: str) -> Any:
-    """YAML's reading of a value, except where the option is text: a path may look like anything."""
-    default = next(default_of(item) for item in fields(section) if item.name == key)
-    return value if isinstance(default, str) else yaml.safe_load(value)
 
 
 def find_checkpoint(checkpoint: str, run_root: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import Field, field
-from typing import Any, Mapping
+from dataclasses import Field, field, fields, is_dataclass
+from typing import Any, Collection, Iterator, Mapping, Tuple, get_type_hints
 
 RULES = frozenset(
     {
@@ -38,6 +38,17 @@ def option(default: Any, text: str, **rules: Any) -> Any:
     if isinstance(default, (dict, list)):
         return field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def walk(section: Any, prefix: str = "", skip: Collection[str] = ()) -> Iterator[Tuple[str, Field[Any], Any]]:
+    """Dotted key, field and type of all options below a section, in order; none below one with a rule in `skip`."""
+    hints = get_type_hints(section)
+    for item in fields(section):
+        path, hint = prefix + item.name, hints[item.name]
+        if not any(rule in item.metadata for rule in skip):
+            yield path, item, hint
+            if is_dataclass(hint):
+                yield from walk(hint, path + ".", skip)
 
 
 def rules_of(item: Field[Any]) -> Mapping[str, Any]:

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import fields, is_dataclass
-from typing import Any, Iterable, List, Optional, Sequence, get_type_hints
-
-
-def schema_paths(section: Any, prefix: str = "") -> List[str]:
-    """Every dotted key of a dataclass tree, sections included, in order of declaration."""
-    hints = get_type_hints(section)
-    paths: List[str] = []
-    for item in fields(section):
-        path = prefix + item.name
-        paths.append(path)
-        if is_dataclass(hints[item.name]):
-            paths += schema_paths(hints[item.name], path + ".")
-    return paths
+from typing import Iterable, Optional, Sequence
 
 
 def nearest(name: str, known: Sequence[str]) -> Optional[str]:

@@ -12,10 +12,10 @@ from omegaconf.errors import OmegaConfBaseException
 from isaac_appo.config.errors import ConfigError, Finding, show
 from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.network import check_network
-from isaac_appo.config.option import rules_of
+from isaac_appo.config.option import rules_of, walk
 from isaac_appo.config.read import Findings, MismatchError, convert, default_of, read_section
 from isaac_appo.config.schema import RunConfig
-from isaac_appo.config.suggest import nearest_path, schema_paths
+from isaac_appo.config.suggest import nearest_path
 
 _PPO = "train.params.config"
 _NUM_ENVS = "task.env.numEnvs"
@@ -30,7 +30,7 @@ def validate(cfg: DictConfig) -> Tuple[RunConfig, List[str]]:
     Raises ConfigError with every error found: types, ranges, choices, unknown keys and rules over several keys, a
     line each of the form `path = value: rule. Nearest fix`.
     """
-    paths = schema_paths(RunConfig)
+    paths = [path for path, *_ in walk(RunConfig)]
     found = Findings(lambda path: nearest_path(path, paths))
     config = read_section(RunConfig, _own_part(_plain(cfg)), "", found)
     bad = {finding.path for finding in found.errors}  # what has a fault of its own is no ground for another
