@@ -62,17 +62,10 @@ class _Stopped(Exception):  # noqa: N818 (no error: the film is long enough, or 
 
 
 class Evaluator:
-    """Runs `eval.every` and `capture_video` of one training run.
+    """Runs `eval.every` and `capture_video` of one training run, on `model`, a copy of the network for it alone.
 
-    Args:
-        model: a copy of the policy's network, for this object alone.
-        videos: folder of the films.
-        newest: the learner's version, for the lag in the caption.
-        log_dir: of the engine's own log.
-
-    Attributes:
-        skipped: jobs that came due while one was running.
-
+    `newest()` is the learner's version, for the lag in the caption of the films in `videos`; `log_dir` is for the
+    engine's own log; `skipped` counts the jobs that came due while one was running.
     Errors: VideoError if films are asked for and cannot be made on this machine.
     """
 

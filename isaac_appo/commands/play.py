@@ -73,17 +73,17 @@ def _sized(config: RunConfig, options: PlayOptions) -> RunConfig:
 
 def _play(config: RunConfig, policy: Optional[Policy], options: PlayOptions, run: Optional[Path]) -> None:
     from isaac_appo.build import choose_engine
-    from isaac_appo.play.session import Video, play
+    from isaac_appo.play.session import play
 
     engine = choose_engine(config)
     print(f"Task: {config.task.name}. Engine: {engine}")
     if policy is not None:
         print(f"Policy: {policy.path}, version {policy.version}")
-    video = Video(_film(config, policy, options, run), options.length) if options.video or options.output else None
-    result = play(config, policy, options.agent, video)
+    video = _film(config, policy, options, run) if options.video or options.output else None
+    result = play(config, policy, options.agent, video, options.length)
     print(f"{options.agent}: {result}")
     if video is not None:
-        print(f"Video: {video.path}")
+        print(f"Video: {video}")
     home = engine_of(run) if run else ""
     if policy is not None and home not in ("", engine.name):
         _compare(config, policy, home, engine.name, str(result))

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from isaac_appo.commands.compose import compose, hydra_loader, parse_arguments
 from isaac_appo.config.errors import ConfigError
-from isaac_appo.sweep.launch import LocalLauncher, Result, SubmititLauncher, run_jobs, visible_gpus
+from isaac_appo.sweep.launch import LocalLauncher, SubmititLauncher, run_jobs, visible_gpus
 from isaac_appo.sweep.plan import Axis, Job, Options, combinations, find_axes, read_options, run_name, sweep_name
 from isaac_appo.sweep.summary import Row, read_summary, row_of, write_summary
 
@@ -133,18 +133,18 @@ class Sweep:
     def _on_start(self, job: Job, slot: int) -> None:
         print(f"[{job.number}/{self.total}] {job}: started in slot {slot}, log {self._log(job)}", flush=True)
 
-    def _on_end(self, result: Result) -> None:
-        row = row_of(result)
+    def _on_end(self, job: Job, exit_code: int, seconds: float) -> None:
+        row = row_of(job, exit_code, seconds)
         self.rows.append(row)
         write_summary(self.folder / "sweep_summary.csv", self.rows)
         if self.search is not None:
-            self.search.tell(result.job, row.final_reward if row.exit_code == 0 else math.nan)
+            self.search.tell(job, row.final_reward if row.exit_code == 0 else math.nan)
         reward = "no episode ended" if math.isnan(row.final_reward) else f"final return {row.final_reward:.1f}"
         ends = {0: reward, _INTERRUPTED: f"stopped, exit code {_INTERRUPTED}"}
         text = ends.get(row.exit_code, f"FAILED with exit code {row.exit_code}")
         print(f"[{row.job}/{self.total}] {row.overrides}: {text} after {row.seconds:.0f} s", flush=True)
         if row.exit_code not in ends:
-            print(f"    {_last_line(self._log(result.job))}", flush=True)
+            print(f"    {_last_line(self._log(job))}", flush=True)
 
     def _page(self) -> None:
         """The table of settings, best first, and the figure, from the runs that ended well."""

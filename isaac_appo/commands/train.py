@@ -97,7 +97,6 @@ def _run(composed: ComposedConfig, run_dir: RunDir, engine: EngineChoice, guard:
                 trainer.run(watchdog.beat)
             evaluation = _evaluate(trainer) if config.eval.enabled and not guard.stop_requested else None
             _draw(trainer, evaluation)
-            _draw_trace(trainer)
             best = read_best(run_dir.checkpoints)
             kept = best[0] if best else trainer.writer.last_path
             if kept is not None:
@@ -118,19 +117,15 @@ def _evaluate(trainer: Trainer) -> Evaluation:
 
 def _draw(trainer: Trainer, evaluation: Optional[Evaluation]) -> None:
     from isaac_appo.report.plots import EvalPoint, reward_curve
-
-    if trainer.config.report.plot:
-        point = EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std) if evaluation else None
-        title = f"{trainer.config.task.name}, seed {trainer.config.seed}"
-        reward_curve(trainer.run_dir.metrics_csv, trainer.run_dir.curve_png, title, point)
-
-
-def _draw_trace(trainer: Trainer) -> None:
     from isaac_appo.report.trace import render
 
+    c, path = trainer.config, trainer.run_dir.trace_json
+    if c.report.plot:
+        point = EvalPoint(trainer.env_steps, evaluation.mean, evaluation.std) if evaluation else None
+        title = f"{c.task.name}, seed {c.seed}"
+        reward_curve(trainer.run_dir.metrics_csv, trainer.run_dir.curve_png, title, point)
     if trainer.trace is None:
         return
-    c, path = trainer.config, trainer.run_dir.trace_json
     trainer.trace.write(path, f"{c.task.name}, {c.num_envs} envs, {c.schedule.name}")
     try:
         render(path, path.with_suffix(".png"))
@@ -160,15 +155,15 @@ def _summary(trainer: Trainer, typed: List[str], evaluation: Optional[Evaluation
     return [*lines, f"Resume with: {again}", f"All files:   {run_dir.path}"]
 
 
+def _more(trainer: Trainer) -> int:
+    total = trainer.config.max_iterations
+    return total if trainer.updates < total else 2 * total
+
+
 def _program() -> str:
     """How this process was started, so that what is printed can be typed."""
     script = Path(sys.argv[0]).name
     return script if script == "isaac-appo" else f"{os.path.relpath(sys.executable)} -m isaac_appo"
-
-
-def _more(trainer: Trainer) -> int:
-    total = trainer.config.max_iterations
-    return total if trainer.updates < total else 2 * total
 
 
 def _resumed(trainer: Trainer, path: Path) -> str:

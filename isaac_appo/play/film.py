@@ -21,12 +21,9 @@ SIZE = (480, 320)
 
 @contextmanager
 def film(env: TaskEnv, path: Path, length: int, caption: Callable[[], str]) -> Iterator[Watch]:
-    """Stream environment 0 of `env` into `path`: what it gives is called after each step, by `play_episodes`.
+    """Stream environment 0 of `env` into `path` for `length` steps; what it gives is called after each step.
 
-    Args:
-        length: steps after which nothing more is drawn.
-        caption: first line of the overlay, asked anew for each frame.
-
+    `caption()` is the first line of the overlay, asked anew for each frame.
     Errors: VideoError when nothing can be drawn or encoded.
     """
     scene = Scene(env)

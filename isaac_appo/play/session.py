@@ -31,13 +31,6 @@ class Policy(NamedTuple):
         return int(own.get("policy_version", self.state.get("epoch", 0)))
 
 
-class Video(NamedTuple):
-    """Where a video goes and how many steps it shows."""
-
-    path: Path
-    length: int
-
-
 def load_policy(checkpoint: str) -> Policy:
     """Read a checkpoint file, or the newest of a run directory; ``…/best.json`` means the file that it points at.
 
@@ -77,9 +70,9 @@ def build_play_env(config: RunConfig, num_envs: int = 0) -> TaskEnv:
 
 
 def play(
-    config: RunConfig, policy: Optional[Policy], agent: str = "trained", video: Optional[Video] = None
+    config: RunConfig, policy: Optional[Policy], agent: str = "trained", video: Optional[Path] = None, length: int = 0
 ) -> Evaluation:
-    """One full episode in each of `eval.num_envs` environments; the first is filmed on request.
+    """One full episode in each of `eval.num_envs` environments; `length` steps of the first are filmed into `video`.
 
     Errors: CheckpointError, EngineError, TaskError, VideoError.
     """
@@ -91,7 +84,7 @@ def play(
             result = play_episodes(act, env, config.eval.seed)
         else:
             text = caption(config, policy, agent)
-            with film(own, video.path, video.length, lambda: text) as draw:
+            with film(own, video, length, lambda: text) as draw:
                 result = play_episodes(act, env, config.eval.seed, draw)
         return result._replace(agent=AGENTS[agent])
     finally:

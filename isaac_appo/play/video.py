@@ -36,12 +36,7 @@ def load_encoder() -> Any:
 
 
 class VideoWriter:
-    """Streams frames into `path`, whose ending chooses the format.
-
-    Args:
-        path: .mp4 or .gif; its folder is made.
-        size: width and height in pixels.
-        fps: frames per second.
+    """Streams frames of `size` (width, height in pixels) into `path`, an .mp4 or .gif; its folder is made.
 
     Errors: VideoError for another ending, a missing encoder, or an encoder that fails.
     """

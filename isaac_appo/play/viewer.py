@@ -17,15 +17,7 @@ from isaac_appo.play.video import VideoError
 
 
 class Viewer:
-    """Serves one scene on a port of this machine.
-
-    Args:
-        title: first line of the panel.
-        num_envs: environments that the picker offers.
-        port: 0 takes any free one.
-
-    Attributes:
-        address: what to open in a browser.
+    """Serves one scene at `address`, with a picker of `num_envs` environments; port 0 takes any free one.
 
     Errors: VideoError when the package viser is not installed.
     """

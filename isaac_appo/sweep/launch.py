@@ -13,21 +13,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from isaac_appo.sweep.plan import Job
 
 PROGRAM = (sys.executable, "-m", "isaac_appo", "train")
 _SHARED = {"timeout_min", "mem_gb", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node", "stderr_to_stdout"}
 """Submitit's parameters for any cluster; others are SLURM's."""
-
-
-class Result(NamedTuple):
-    """How a job ended. A negative exit code is the signal that killed it."""
-
-    job: Job
-    exit_code: int
-    seconds: float
 
 
 def visible_gpus() -> List[str]:
@@ -142,11 +134,12 @@ def run_jobs(
     launcher: Any,
     log_of: Callable[[Job], Path],
     on_start: Callable[[Job, int], None],
-    on_end: Callable[[Result], None],
+    on_end: Callable[[Job, int, float], None],
     poll_s: float = 0.1,
 ) -> bool:
     """Run every job, `launcher.slots` at a time; a job is drawn when a slot is free. False if it was interrupted.
 
+    `on_end` is told its exit code, negative for the signal that killed it, and how many seconds it took.
     Ctrl-C and SIGTERM stop all of them: each training saves a checkpoint and ends; a second one kills them.
     """
     live: Dict[int, Tuple[Job, Any, float]] = {}
@@ -156,7 +149,7 @@ def run_jobs(
             code = handle.poll()
             if code is not None:
                 del live[slot]
-                on_end(Result(job, code, time.monotonic() - started))
+                on_end(job, code, time.monotonic() - started)
         time.sleep(poll_s)
 
     def stop(number: int, drain: bool = True) -> None:

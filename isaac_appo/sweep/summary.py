@@ -10,7 +10,7 @@ from typing import Iterable, List, NamedTuple
 
 from isaac_appo.report.atomic_file import write_text
 from isaac_appo.report.csv import read_columns
-from isaac_appo.sweep.launch import Result
+from isaac_appo.sweep.plan import Job
 
 
 class Row(NamedTuple):
@@ -25,9 +25,8 @@ class Row(NamedTuple):
     seconds: float
 
 
-def row_of(result: Result) -> Row:
-    job = result.job
-    return Row(job.number, str(job), result.exit_code, str(job.run_dir), final_reward(job.run_dir), result.seconds)
+def row_of(job: Job, exit_code: int, seconds: float) -> Row:
+    return Row(job.number, str(job), exit_code, str(job.run_dir), final_reward(job.run_dir), seconds)
 
 
 def final_reward(run_dir: Path) -> float:
@@ -45,8 +44,7 @@ def write_summary(path: Path, rows: Iterable[Row]) -> None:
     writer.writerow(Row._fields)
     for row in sorted(rows):
         reward = "" if math.isnan(row.final_reward) else f"{row.final_reward:.9g}"
-        cells: List[object] = [*row[:4], reward, f"{row.seconds:.1f}"]
-        writer.writerow(cells)
+        writer.writerow([*row[:4], reward, f"{row.seconds:.1f}"])
     write_text(path, text.getvalue())
 
 

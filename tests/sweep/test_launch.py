@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import pytest
 
 from isaac_appo.sweep import launch
-from isaac_appo.sweep.launch import LocalLauncher, Result, SubmititLauncher, run_jobs, visible_gpus
+from isaac_appo.sweep.launch import LocalLauncher, SubmititLauncher, run_jobs, visible_gpus
 from isaac_appo.sweep.plan import Job
 
 
@@ -21,9 +21,13 @@ def jobs(*words: str) -> Iterator[Job]:
 
 
 def run(found: Iterator[Job], launcher: Any, folder: Path, on_start: Any = lambda job, slot: None) -> Any:
-    results: List[Result] = []
-    finished = run_jobs(found, launcher, lambda job: folder / f"{job.number}.log", on_start, results.append, 0.02)
-    return finished, {result.job.number: result.exit_code for result in results}
+    codes: Dict[int, int] = {}
+
+    def on_end(job: Job, code: int, seconds: float) -> None:
+        codes[job.number] = code
+
+    finished = run_jobs(found, launcher, lambda job: folder / f"{job.number}.log", on_start, on_end, 0.02)
+    return finished, codes
 
 
 def program(code: str) -> List[str]:

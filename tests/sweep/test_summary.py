@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from isaac_appo.sweep.launch import Result
 from isaac_appo.sweep.plan import Job
 from isaac_appo.sweep.summary import Row, final_reward, read_summary, row_of, write_summary
 
@@ -15,7 +14,7 @@ def test_the_final_reward_is_the_last_finite_one(tmp_path: Path) -> None:
     )
     assert final_reward(tmp_path) == 3.5
     job = Job(4, ["x"], {"seed": "1", "schedule.lag": "2"}, tmp_path)
-    assert row_of(Result(job, 0, 2.0)) == Row(4, "seed=1 schedule.lag=2", 0, str(tmp_path), 3.5, 2.0)
+    assert row_of(job, 0, 2.0) == Row(4, "seed=1 schedule.lag=2", 0, str(tmp_path), 3.5, 2.0)
 
 
 def test_the_file_has_a_row_for_each_job_in_order_and_reads_back(tmp_path: Path) -> None:
