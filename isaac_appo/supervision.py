@@ -90,19 +90,26 @@ class Watchdog:
         """Say that `stage` is alive."""
         self._beats[stage] = self._awake
 
-    def check(self) -> str | None:
-        """Advance the clock; at the first overdue stage dump, call `on_hang` and return its text. Fires only once."""
+    def check(self) -> None:
+        """Advance the clock; at the first overdue stage, and once only, dump and call `on_hang`."""
         now = self._clock()
         self._awake += min(now - self._polled, 2.0 * self._poll_s)
         self._polled = now
-        text = None if self._fired else self._overdue()
-        if text is not None:
-            self._fired = True
-            try:
-                self._dump(text)
-            finally:
-                self._on_hang(text)
-        return text
+        # copy: atomic, unlike iterating over a dict that streams write to
+        silent = {stage: self._awake - beat for stage, beat in self._beats.copy().items()}
+        late = [stage for stage in silent if silent[stage] > self._deadline_s]
+        if not late or self._fired:
+            return
+        self._fired = True
+        limit = f"deadline {self._deadline_s:.0f} s"
+        text = f"{late[0]} has been silent for {silent[late[0]]:.0f} s ({limit}): taken for hung."
+        try:
+            with open(self._log_txt, "a", encoding="utf-8") as file:
+                file.write(f"{text} All threads:\n")
+                file.flush()
+                faulthandler.dump_traceback(file=file, all_threads=True)
+        finally:
+            self._on_hang(text)
 
     def __enter__(self) -> Watchdog:
         self._thread.start()
@@ -116,18 +123,3 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stop.wait(self._poll_s):
             self.check()
-
-    def _overdue(self) -> str | None:
-        for stage, since in self._beats.copy().items():  # copy: atomic, unlike iterating while streams write
-            silent = self._awake - since
-            if silent > self._deadline_s:
-                return (
-                    f"{stage} has been silent for {silent:.0f} s (deadline {self._deadline_s:.0f} s): taken for hung."
-                )
-        return None
-
-    def _dump(self, text: str) -> None:
-        with open(self._log_txt, "a", encoding="utf-8") as file:
-            file.write(f"{text} All threads:\n")
-            file.flush()
-            faulthandler.dump_traceback(file=file, all_threads=True)
