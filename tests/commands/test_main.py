@@ -7,7 +7,11 @@ import types
 import pytest
 
 from isaac_appo import __version__
+from isaac_appo.checkpoint import CheckpointError
 from isaac_appo.commands import main as entry
+from isaac_appo.errors import UserError
+from isaac_appo.export.files import ExportError
+from isaac_appo.schedule.pipeline import TrainingDiverged
 
 HEAVY = ("torch", "warp", "mujoco", "isaacgym", "rl_games", "matplotlib", "tensorboard")
 
@@ -85,3 +89,20 @@ def test_an_error_of_the_program_itself_is_not_hidden(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", types.SimpleNamespace(main=broken))
     with pytest.raises(RuntimeError, match="a bug"):
         entry.main(["echo"])
+
+
+@pytest.mark.parametrize("code", [1, 2])
+def test_what_a_person_can_mend_is_a_text_and_its_exit_code(
+    code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(argv: list) -> int:
+        raise type("Mine", (UserError,), {"exit_code": code})("Type something else")
+
+    monkeypatch.setitem(entry.COMMANDS, "echo", "say it")
+    monkeypatch.setitem(sys.modules, "isaac_appo.commands.echo", types.SimpleNamespace(main=refuse))
+    assert entry.main(["echo"]) == code
+    assert capsys.readouterr().err == "isaac-appo echo: Type something else\n"
+
+
+def test_losing_a_run_or_a_copy_is_another_exit_code_than_a_wrong_word() -> None:
+    assert [TrainingDiverged.exit_code, ExportError.exit_code, CheckpointError.exit_code] == [1, 1, 2]
