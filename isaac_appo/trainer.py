@@ -89,7 +89,6 @@ class Trainer:
             self.evaluator = Evaluator(config, make_model(), videos, lambda: self.pipeline.learner.version, log_dir)
         self.trace = Trace(config.report.trace_updates, self._held) if config.report.trace else None
         self.writer = CheckpointWriter(run_dir.checkpoints, config.keep_checkpoints, warn=reporter.warn)
-        self.rails = self._guard_rails(fresh=True)
         self.updates = 0
         self.resumed_env_steps = 0
 
@@ -100,6 +99,9 @@ class Trainer:
 
     def run(self, beat: Callable[[str], None] = lambda stream: None) -> None:
         """Train to the last update, or until asked to stop; ``beat(stream)`` is called as each stream gets on."""
+        ppo, longest, overlaps = self.config.ppo, self.envs[0].max_episode_length, self.pipeline.program.max_lag > 0
+        facts = Facts(longest, ppo.horizon_length, ppo.clip_actions, overlaps, fresh=self.updates == 0)
+        self.rails = GuardRails(facts)
         self.meter.start()
         if self.updates < self.config.max_iterations:
             self.pipeline.run(beat)
@@ -149,11 +151,6 @@ class Trainer:
         if self.trace is not None:
             assert self.pipeline.executor is not None
             self.pipeline.executor.trace = self.trace.operation if self.trace.boundary() else None
-
-    def _guard_rails(self, fresh: bool) -> GuardRails:
-        ppo, longest = self.config.ppo, self.envs[0].max_episode_length
-        overlaps = self.pipeline.program.max_lag > 0
-        return GuardRails(Facts(longest, ppo.horizon_length, ppo.clip_actions, overlaps, fresh))
 
     def _on_settled(self, update: int) -> None:
         """What reads the weights as of ``update`` or ends the run there."""
@@ -296,7 +293,6 @@ class Trainer:
         self.resumed_env_steps = self.env_steps
         if self.evaluator is not None:
             self.evaluator.resume_at(self.updates)
-        self.rails = self._guard_rails(fresh=False)
         self.meter.load_state_dict(own["episodes"])
         if not self.envs[0].resumable:
             self.reporter.warn(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Iterator, List, Optional, Sequence
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir, initialize_config_module
@@ -100,7 +100,11 @@ def compose(argv: Sequence[str], command: str = "train") -> ComposedConfig:
         if package:
             cfg.update(package_devices(cfg.sim_device, cfg.rl_device, has_nvidia_driver()))
         if arguments.show_config and not errors:
-            _show(cfg, arguments.resolve, origins(loader, overrides, root) if arguments.origin else None)
+            with suppress(OmegaConfBaseException):  # a reference that leads nowhere: validation names it
+                if arguments.origin:
+                    print(annotated(cfg, origins(loader, overrides, root), arguments.resolve), end="")
+                else:
+                    print(OmegaConf.to_yaml(cfg, resolve=arguments.resolve), end="")
     typed = list(argv)
     notices = _draw_seed(cfg, typed)
     try:
@@ -129,14 +133,6 @@ def hydra_loader(job: str = "train", package: Optional[Path] = None) -> Iterator
             yield GlobalHydra.instance().config_loader()
     finally:
         GlobalHydra.instance().hydra = outer
-
-
-def _show(cfg: DictConfig, resolve: bool, sources: Optional[Dict[str, str]]) -> None:
-    try:
-        shown = OmegaConf.to_yaml(cfg, resolve=resolve) if sources is None else annotated(cfg, sources, resolve)
-        print(shown, end="")
-    except OmegaConfBaseException:
-        return  # a reference that leads nowhere; validation names it
 
 
 def parse_arguments(argv: Sequence[str], errors: List[object]) -> Arguments:
@@ -251,7 +247,7 @@ def _compose_what_can(overrides: Sequence[str], errors: List[object], root: str)
                 return None
             refused.append(bad)
             words.remove(bad)
-    known = [dotted(leaf.path) for leaf in leaves(cfg)]
+    known = [dotted(path) for path in leaves(cfg)]
     for word in refused:
         key, _, value = word.partition("=")
         meant = nearest_path(key, known)

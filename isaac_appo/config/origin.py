@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
@@ -25,7 +25,7 @@ def origins(loader: ConfigLoader, words: Sequence[str], root: str = "config") ->
         if not path.startswith("hydra/"):
             start = tuple(package.split(".")) if package else ()
             content = _load(loader, path, urls)
-            found.update({dotted(leaf.path): f"{path}.yaml" for leaf in leaves(content, start)})
+            found.update({dotted(leaf): f"{path}.yaml" for leaf in leaves(content, start)})
     found.update({item.key_or_group: COMMAND_LINE for item in parsed if "/" not in item.key_or_group})
     return found
 
@@ -43,22 +43,18 @@ def _load(loader: ConfigLoader, path: str, urls: Sequence[str]) -> Any:
     return next((OmegaConf.load(file) for file in files if file.is_file()), OmegaConf.create())
 
 
-class _Leaf(NamedTuple):
-    """Something that is no section with keys; `raw` is its value with interpolations unread."""
-
-    path: Tuple[Any, ...]
-    parent: DictConfig
-    raw: Any
-
-
-def leaves(tree: DictConfig, above: Tuple[Any, ...] = ()) -> Iterator[_Leaf]:
+def leaves(tree: DictConfig, above: Tuple[Any, ...] = ()) -> Iterator[Tuple[Any, ...]]:
+    """The path of everything that is no section with keys; interpolations are not followed."""
     for name in tree:
-        node: Any = tree._get_node(name)
-        if isinstance(node, DictConfig) and not node._is_interpolation() and node._content:
-            yield from leaves(node, (*above, name))
+        if _is_section(tree, name):
+            yield from leaves(tree[name], (*above, name))
         else:
-            raw = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value()
-            yield _Leaf((*above, name), tree, raw)
+            yield (*above, name)
+
+
+def _is_section(tree: DictConfig, name: Any) -> bool:
+    node: Any = tree._get_node(name)
+    return isinstance(node, DictConfig) and not node._is_interpolation() and bool(node._content)
 
 
 def dotted(path: Tuple[Any, ...]) -> str:
@@ -67,32 +63,28 @@ def dotted(path: Tuple[Any, ...]) -> str:
 
 def annotated(cfg: DictConfig, sources: Dict[str, str], resolve: bool) -> str:
     """`cfg` as YAML with the origin of each value, and the reference it was resolved from, in a comment."""
-    lines: List[str] = []
-    sections: Tuple[Any, ...] = ()
-    for path, parent, raw in leaves(cfg):
-        parents, name = path[:-1], path[-1]
-        lines += _openings(sections, parents)
-        sections = parents
-        value = parent[name] if resolve else raw
+    return "\n".join(_lines(cfg, sources, resolve, ())) + "\n"
+
+
+def _lines(tree: DictConfig, sources: Dict[str, str], resolve: bool, above: Tuple[Any, ...]) -> Iterator[str]:
+    for name in tree:
+        path, key = (*above, name), f"{'  ' * len(above)}{_inline(name)}"
+        if _is_section(tree, name):
+            yield f"{key}:"
+            yield from _lines(tree[name], sources, resolve, path)
+            continue
+        node: Any = tree._get_node(name)
+        raw = OmegaConf.to_container(node) if OmegaConf.is_config(node) else node._value()
+        value = tree[name] if resolve else raw
         plain = OmegaConf.to_container(value, resolve=resolve) if OmegaConf.is_config(value) else value
         reference = f": {raw}" if resolve and isinstance(raw, str) and "${" in raw else ""
-        key = f"{'  ' * len(parents)}{_inline(name)}"
-        lines.append(f"{key}: {_inline(plain)}  # {_source(dotted(path), sources)}{reference}")
-    return "\n".join(lines) + "\n"
+        yield f"{key}: {_inline(plain)}  # {_source(dotted(path), sources)}{reference}"
 
 
 def _inline(value: Any) -> str:
     """One value in one line of YAML."""
     style = '"' if isinstance(value, str) and "\n" in value else None
     return yaml.safe_dump(value, default_flow_style=True, default_style=style, width=10**6).split("\n")[0]
-
-
-def _openings(before: Sequence[Any], now: Sequence[Any]) -> List[str]:
-    """The lines that open the sections `now` of a value that follows one in the sections `before`."""
-    kept = 0
-    while kept < min(len(before), len(now)) and before[kept] == now[kept]:
-        kept += 1
-    return [f"{'  ' * depth}{_inline(now[depth])}:" for depth in range(kept, len(now))]
 
 
 def _source(path: str, sources: Dict[str, str]) -> str:
