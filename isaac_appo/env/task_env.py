@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -132,9 +132,18 @@ class TaskEnv(VecEnv):
         self._clock.fill_(int(own["steps"]))
         self._started = int(own["steps"]) > 0
 
-    def check(self) -> None:
+    @property
+    def fault_names(self) -> Tuple[str, ...]:  # type: ignore[override]
         """See `VecEnv`."""
-        self.engine.check()
+        return self.engine.fault_names
+
+    def take_faults(self) -> Optional[Tensor]:
+        """See `VecEnv`."""
+        return self.engine.take_faults()
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
+        """See `VecEnv`."""
+        self.engine.check(faults)
 
     def close(self) -> None:
         """See `VecEnv`."""

@@ -7,7 +7,7 @@ current stream. Warp captures graphs on its CPU device too, so the tests run wha
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import mujoco
 import mujoco_warp
@@ -70,7 +70,7 @@ class MujocoWarpEngine(MujocoRows):
     plane: there MuJoCo Warp turns the friction pyramid.
 
     Contacts of all rows share `num_envs * nconmax` places and each row has `njmax` constraints (see `capacities`);
-    what finds no place is dropped, and `check` says so.
+    what finds no place is dropped, which is counted and which `check` refuses.
 
     On a GPU the order of sums varies, so the last bits of a step do; on Warp's CPU device they do not. All launches go
     to PyTorch's current stream. Within a graph capture of PyTorch's, `step` records itself into that graph.
@@ -79,6 +79,7 @@ class MujocoWarpEngine(MujocoRows):
     """
 
     name = "mujoco_warp"
+    fault_names = ("physics/contact_overflow", "physics/constraint_overflow")
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -179,11 +180,15 @@ class MujocoWarpEngine(MujocoRows):
         else:  # the solver's loop is a conditional node, which no child graph may hold: record the launches themselves
             self._outer.append(self._capture(self._advance, stream, external=True))
 
-    def check(self) -> None:
-        """See `Engine`. Waits for the GPU."""
-        counts = torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS]).tolist()
+    def take_faults(self) -> Tensor:
+        """See `Engine`: rows that dropped contacts, and rows that dropped constraints."""
+        counts = torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS])
         self._overflow.zero_()
-        for rows, (_, what, setting) in zip(counts, _OVERFLOWS):
+        return counts
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
+        """See `Engine`."""
+        for rows, (_, what, setting) in zip(self.take_faults().tolist() if faults is None else faults, _OVERFLOWS):
             if rows:
                 size = getattr(self, setting)
                 raise EngineError(
