@@ -162,8 +162,6 @@ def make_env(
     stagger: bool = False,
     log_dir: str = "",
     engine: str = "mujoco",
-    nconmax: int = 0,
-    njmax: int = 0,
     engine_options: Optional[Mapping[str, Any]] = None,
 ) -> TaskEnv:
     """A task by name on an engine by name, ready for `reset()`.
@@ -174,25 +172,13 @@ def make_env(
         sim_dt: s, time of one env step. substeps: physics steps in it.
         seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
         engine: a key of `isaac_appo.sim.registry.ENGINES`. engine_options: what that engine alone understands.
-        nconmax, njmax: see `EngineSpec`.
 
     Errors: TaskError for an unknown task or setting, EngineError for what the engine refuses.
     """
     resolve_env_cfg(task_name, env_cfg)  # a wrong setting should be told before a simulation is built
     cls = task_class(task_name)
-    spec = EngineSpec(
-        cls.model_file,
-        num_envs,
-        device,
-        sim_dt,
-        substeps,
-        cls.sites,
-        threads,
-        log_dir,
-        nconmax,
-        njmax,
-        engine_options or {},
-    )
+    options = engine_options or {}
+    spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir, options)
     built = engine_class(engine)(spec)
     task = make_task(task_name, env_cfg, built, seed)
     return TaskEnv(task, built, seed, stagger)

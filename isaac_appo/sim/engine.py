@@ -29,7 +29,6 @@ class EngineSpec:
         sites: names of the sites whose wrench the task reads, in the order of `Engine.site_wrench`.
         threads: CPU threads that step the rows.
         log_dir: folder for the engine's own log; nothing is written when empty.
-        nconmax, njmax: contacts and constraints per row that a GPU engine makes room for; 0 = chosen from the model.
         options: what one engine alone understands; see that engine.
     """
 
@@ -41,8 +40,6 @@ class EngineSpec:
     sites: Tuple[str, ...] = ()
     threads: int = 1
     log_dir: str = ""
-    nconmax: int = 0
-    njmax: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ _FIELDS = (*_INERTIAL, "actuator_gainprm", "dof_damping", "geom_friction", "jnt_
 
 
 def capacities(model: mujoco.MjModel, pairs: np.ndarray, spec: EngineSpec) -> Tuple[int, int]:
-    """Contacts and constraints per row to make room for: `spec.nconmax` and `spec.njmax`, or what the model can make.
+    """Contacts and constraints per row to make room for: options `nconmax` and `njmax`, or what the model can make.
 
     A pair of geoms makes 1 contact with a sphere in it, else 2 with a capsule, else 8; at most MOST_CONTACTS are
     counted. A contact takes 2 * (condim - 1) constraints in a pyramidal cone (1 if frictionless), condim in an
@@ -52,13 +52,15 @@ def capacities(model: mujoco.MjModel, pairs: np.ndarray, spec: EngineSpec) -> Tu
         pairs: [P, 2] geoms that may collide.
     """
     each = np.array([_CONTACTS_OF.get(int(kind), _CONTACTS_OF_OTHERS) for kind in model.geom_type], int)
-    contacts = spec.nconmax or min(MOST_CONTACTS, int(np.minimum(each[pairs[:, 0]], each[pairs[:, 1]]).sum()))
+    contacts = spec.options.get("nconmax", 0) or min(
+        MOST_CONTACTS, int(np.minimum(each[pairs[:, 0]], each[pairs[:, 1]]).sum())
+    )
     condim = int(max(model.geom_condim.max(initial=1), model.pair_dim.max(initial=1)))
     pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
     rows = max(1, 2 * (condim - 1)) if pyramidal else condim
     lasting = 6 * model.neq + int(model.jnt_limited.sum() + model.tendon_limited.sum())
     lasting += int((model.dof_frictionloss > 0).sum() + (model.tendon_frictionloss > 0).sum())
-    return max(1, contacts), spec.njmax or max(1, lasting + rows * contacts)
+    return max(1, contacts), spec.options.get("njmax", 0) or max(1, lasting + rows * contacts)
 
 
 class MujocoWarpEngine(MujocoRows):
