@@ -75,9 +75,7 @@ def build_env(config: RunConfig, num_envs: int, seed: int, stagger: bool, thread
         engine=engine.name,
         stagger=stagger,
         log_dir=log_dir,
-        nconmax=config.sim.nconmax,
-        njmax=config.sim.njmax,
-        engine_options=isaacgym_options(config) if engine.name == "isaacgym" else None,
+        engine_options=ENGINE_OPTIONS.get(engine.name, lambda config: {})(config),
     )
 
 
@@ -94,6 +92,13 @@ def isaacgym_options(config: RunConfig) -> Dict[str, Any]:
         "num_client_threads": config.task.sim.num_client_threads,
         "physx": physx,
     }
+
+
+ENGINE_OPTIONS: Dict[str, Callable[[RunConfig], Dict[str, Any]]] = {
+    "isaacgym": isaacgym_options,
+    "mujoco_warp": lambda config: {"nconmax": config.sim.nconmax, "njmax": config.sim.njmax},
+}
+"""`EngineSpec.options` of the engines that have any."""
 
 
 def build_package_env(config: RunConfig, num_envs: int, seed: int) -> VecEnv:

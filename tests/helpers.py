@@ -183,9 +183,6 @@ class ScriptedEnv(VecEnv):
         self.obs.copy_(state["obs"])
         self.steps = int(state["steps"])
 
-    def check(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

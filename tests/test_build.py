@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from isaac_appo.build import place_executor, set_numerics
+from isaac_appo.build import build_env, place_executor, set_numerics
 from isaac_appo.commands.compose import compose
 from isaac_appo.commands.main import main
 from isaac_appo.config import ConfigError
@@ -31,6 +31,12 @@ def test_the_executor_follows_the_device_unless_it_is_named(words: str, engine: 
     composed = compose(words.split())
     config = place_executor(composed.config, engine, composed.cfg.schedule.executor)
     assert config.schedule.executor == executor
+
+
+def test_an_engine_is_told_what_it_alone_understands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isaac_appo.build.choose_engine", lambda config: EngineChoice("mujoco_warp", "cpu", "as asked"))
+    env = build_env(compose(["task=Cartpole", "sim=mujoco_warp", "sim.nconmax=7", "sim.njmax=9"]).config, 2, 0, True, 1)
+    assert (env.engine.nconmax, env.engine.njmax) == (7, 9)  # type: ignore[attr-defined]
 
 
 def test_cuda_is_refused_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

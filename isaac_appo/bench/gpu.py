@@ -1,7 +1,7 @@
 """``isaac-appo bench --gpu``: one script for one GPU, most important first, each stage's numbers on disk when it ends.
 
-What a stage lacks it says, and the others go on: without Warp there are no pipelines of ours, and launch latency and
-two bare streams are all that is measured.
+What a stage lacks it says, and the others go on: without MuJoCo Warp there is no physics, and launch latency, two bare
+streams and the synthetic problem are all that is measured; without Warp the latter runs on torch twins of the kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from isaac_appo.bench import machine
 from isaac_appo.bench.files import table
 from isaac_appo.bench.gpu_device import Row, Utilisation, launches, nvidia_smi, streams
 from isaac_appo.bench.ratios import Spread, overlap
+from isaac_appo.bench.twins import stand_in_for_warp
 from isaac_appo.report.atomic_file import write_json, write_text
 
 SCHEMA = 1
@@ -82,6 +83,9 @@ class GpuBench:
         self.rows: Dict[str, List[Row]] = {}
         self.missing: Dict[str, str] = {}
         self._lab: Any = None
+        self._warp = find_spec("warp") is not None
+        if not self._warp:
+            stand_in_for_warp()
 
     # --------------------------------------------------------------------------------------------------------- running
 
@@ -116,21 +120,21 @@ class GpuBench:
             self.say(f"{stage.name}: {row}")
 
     def _has(self, need: str) -> bool:
-        packages = {"Warp": ["warp"], "MuJoCo Warp": ["warp", "mujoco_warp"], "rl_games": ["warp", "rl_games"]}[need]
-        packages = [p for p in packages if p != "mujoco_warp" or self.device.type == "cuda"]
-        return all(find_spec(package) is not None for package in packages)
+        if need == "MuJoCo Warp":
+            return self._warp and (self.device.type != "cuda" or find_spec("mujoco_warp") is not None)
+        return find_spec(need) is not None
 
     def stages(self) -> List[Stage]:
         """Most important first."""
         first, *others = [(task, n) for n in self.sizes.envs for task in ("Ant", "Cartpole")]
-        physics = ("Warp", "MuJoCo Warp")
+        physics = ("MuJoCo Warp",)
         found = [
             Stage("launches", (), 5, lambda: launches(self.device, self.sizes.launches, self.sizes.copy_mib)),
             Stage("streams", (), 20, lambda: streams(self.device, self.sizes.widths)),
             Stage(f"{first[0]}_{first[1]}", physics, 40, lambda: self.training(*first)),
             Stage("rl_games", (*physics, "rl_games"), 30, lambda: self.rl_games(*first)),
             Stage("variants", physics, 60, lambda: self.variants(*first)),
-            Stage("synthetic", ("Warp",), 40, self.synthetic),
+            Stage("synthetic", (), 40, self.synthetic),
         ]
         for task, n in others:
             found.append(Stage(f"{task}_{n}", physics, 40, lambda task=task, n=n: self.training(task, n)))  # type: ignore[misc]
@@ -145,7 +149,8 @@ class GpuBench:
         values = nvidia_smi(names)
         found["gpu"] = dict(zip(names, values[0])) if values else {}
         found["compute_mode"] = "dry run: numbers mean nothing" if self.kind == "dry" else "measured"
-        if find_spec("warp") is not None and self.device.type == "cuda":
+        found["kernels"] = "Warp" if self._warp else "torch twins: Warp is not installed"
+        if self._warp and self.device.type == "cuda":
             from isaac_appo.kernels import wp
 
             found["warp_mempool"] = wp.is_mempool_enabled(str(self.device))
@@ -180,7 +185,7 @@ class GpuBench:
     def _compile(self, now: Callable[[], float]) -> float:
         """Build and load every kernel on a small problem; seconds it took."""
         began = now()
-        if self._has("Warp") and self._has("MuJoCo Warp"):
+        if self._has("MuJoCo Warp"):
             for task in ("Ant", "Cartpole"):
                 self.say(f"compiling the kernels of {task}")
                 try:
@@ -308,7 +313,8 @@ def gpu_markdown(report: Dict[str, Any]) -> str:
     gpu = ", ".join(f"{key} {value}" for key, value in m["gpu"].items()) or "no GPU"
     parts = [
         "# GPU bench",
-        f"{m['compute_mode']}. {gpu}; CUDA {m['cuda']}; {versions}; Warp's memory pool: {m.get('warp_mempool', '-')}. "
+        f"{m['compute_mode']}. {gpu}; CUDA {m['cuda']}; {versions}; kernels: {m['kernels']}, memory pool: "
+        f"{m.get('warp_mempool', '-')}. "
         f"{m['cpu']}, {m['cores']} cores. "
         f"{report['seconds']:.0f} s, after {report['compile_s']:.0f} s of compiling kernels.",
     ]

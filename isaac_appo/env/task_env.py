@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -132,9 +132,18 @@ class TaskEnv(VecEnv):
         self._clock.fill_(int(own["steps"]))
         self._started = int(own["steps"]) > 0
 
-    def check(self) -> None:
+    @property
+    def fault_names(self) -> Tuple[str, ...]:  # type: ignore[override]
         """See `VecEnv`."""
-        self.engine.check()
+        return self.engine.fault_names
+
+    def take_faults(self) -> Optional[Tensor]:
+        """See `VecEnv`."""
+        return self.engine.take_faults()
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
+        """See `VecEnv`."""
+        self.engine.check(faults)
 
     def close(self) -> None:
         """See `VecEnv`."""
@@ -153,8 +162,6 @@ def make_env(
     stagger: bool = False,
     log_dir: str = "",
     engine: str = "mujoco",
-    nconmax: int = 0,
-    njmax: int = 0,
     engine_options: Optional[Mapping[str, Any]] = None,
 ) -> TaskEnv:
     """A task by name on an engine by name, ready for `reset()`.
@@ -165,25 +172,13 @@ def make_env(
         sim_dt: s, time of one env step. substeps: physics steps in it.
         seed: of resets and stagger. threads: CPU threads for the physics. log_dir: folder for the engine's log.
         engine: a key of `isaac_appo.sim.registry.ENGINES`. engine_options: what that engine alone understands.
-        nconmax, njmax: see `EngineSpec`.
 
     Errors: TaskError for an unknown task or setting, EngineError for what the engine refuses.
     """
     resolve_env_cfg(task_name, env_cfg)  # a wrong setting should be told before a simulation is built
     cls = task_class(task_name)
-    spec = EngineSpec(
-        cls.model_file,
-        num_envs,
-        device,
-        sim_dt,
-        substeps,
-        cls.sites,
-        threads,
-        log_dir,
-        nconmax,
-        njmax,
-        engine_options or {},
-    )
+    options = engine_options or {}
+    spec = EngineSpec(cls.model_file, num_envs, device, sim_dt, substeps, cls.sites, threads, log_dir, options)
     built = engine_class(engine)(spec)
     task = make_task(task_name, env_cfg, built, seed)
     return TaskEnv(task, built, seed, stagger)

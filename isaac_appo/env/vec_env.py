@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -45,6 +45,7 @@ class VecEnv(abc.ABC):
             observation and state of the episode. None where the env does not keep them.
         unstarted: [N] bool, rows that were done when `reset()` returned, so that their episodes start with the next
             step; or None if there never are any.
+        fault_names: metrics of the counts that `take_faults` gives; empty if they are for `check` alone.
         exclusive: whether a process can hold only one of them, so that evaluation has to use the training one.
         resumable: whether `state_dict` holds all that the future depends on. Where it does not, a resumed run starts
             new episodes.
@@ -62,6 +63,7 @@ class VecEnv(abc.ABC):
     final_obs: Optional[Tensor] = None
     final_states: Optional[Tensor] = None
     unstarted: Optional[Tensor] = None
+    fault_names: Tuple[str, ...] = ()
     resumable: bool = True
     exclusive: bool = False
 
@@ -114,8 +116,15 @@ class VecEnv(abc.ABC):
     def set_env_state(self, state: Any) -> None:  # noqa: B027 - most envs have none
         """Take over the `env_state` of a checkpoint."""
 
-    def check(self) -> None:  # noqa: B027 - most envs have nothing to check
-        """Raise if the simulation lost something since the last call; once per update."""
+    def take_faults(self) -> Optional[Tensor]:
+        """Counts [2] int64 of what went wrong since the last call, on `device` and without waiting for it.
+
+        None where nothing is counted on the device.
+        """
+        return None
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:  # noqa: B027 - most envs have nothing to check
+        """Raise if something went wrong; once per update, with what `take_faults` gave, or with None: look now."""
 
     def close(self) -> None:  # noqa: B027 - most envs hold nothing
         """Release threads and files."""

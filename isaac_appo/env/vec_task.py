@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class ForeignEnv(VecEnv):
         self.reward = torch.zeros(num_envs, device=device)
         flags = torch.zeros(6, num_envs, dtype=torch.bool, device=device)
         self.terminated, self.truncated, self.invalid, self.unstarted, self._done, self._before = flags
-        self._ends, self._contradictions = torch.zeros(2, dtype=torch.int64, device=device)
+        self._ends = torch.zeros(2, dtype=torch.int64, device=device)
 
     def _write_signals(self, reward: Tensor, done: Tensor, time_outs: Optional[Tensor]) -> None:
         """Copy a step's signals: a time-out is one only where the episode ends, and flags of any dtype are taken."""
@@ -73,13 +73,17 @@ class ForeignEnv(VecEnv):
         if age is not None and age.dtype != torch.bool:
             reset = age.to(self.device) == 0
             ends = self._done & ~self._before
-            self._ends += ends.sum()
-            self._contradictions += (ends & (~reset if self.autoreset == "same_step" else reset)).sum()
+            contradict = ends & (~reset if self.autoreset == "same_step" else reset)
+            self._ends += torch.stack([ends.sum(), contradict.sum()])
 
-    def check(self) -> None:
+    def take_faults(self) -> Tensor:
+        """See `VecEnv`: ends of episodes so far, and those among them that contradict the convention."""
+        return self._ends
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
         """See `VecEnv`. Errors: EngineError if the env resets at another time than its convention says."""
-        ends = int(self._ends)
-        if ends >= EVIDENCE and int(self._contradictions) == ends:
+        ends, contradictions = self._ends.tolist() if faults is None else faults
+        if ends >= EVIDENCE and contradictions == ends:
             other = "next_step" if self.autoreset == "same_step" else "same_step"
             raise EngineError(
                 f"{self}: at all of {ends} ends of episodes the age of the row says that it is "

@@ -87,6 +87,8 @@ METRICS: dict[str, Metric] = {
     "eval/length": Metric("mean length of those episodes", "env steps"),
     "eval/version": Metric("policy version that was evaluated", "updates"),
     "eval/seconds": Metric("wall time of that evaluation, in its own thread", "s"),
+    "physics/contact_overflow": Metric("envs that dropped contacts, sim=mujoco_warp; more than 0 ends the run", "envs"),
+    "physics/constraint_overflow": Metric("envs that dropped constraints, likewise", "envs"),
     "nan_envs": Metric("envs reset for non-finite physics in this iteration", "envs"),
 }
 

@@ -153,6 +153,8 @@ class Collector:
         self._running_return = torch.zeros(env.num_envs, device=device)
         self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.faults = torch.zeros(len(slabs), 2, dtype=torch.int64, device=device)
+        """What the env's `take_faults` gave at the end of each slab."""
         self._device = str(device)
         self._slab_views = [_views(slab) for slab in slabs]
         self._wp_log_std = wp.from_torch(self._log_std)
@@ -220,11 +222,14 @@ class Collector:
 
     @torch.no_grad()
     def bootstrap(self, slab_index: int) -> None:
-        """Write the observation and value of row ``T``."""
+        """Write the observation and value of row ``T``, and what went wrong in the slab."""
         slab = self.slabs[slab_index % len(self.slabs)]
         slab.obs_TNO[slab.horizon].copy_(self.obs)
         output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
         self._evaluate(slab, slab.horizon, output)
+        faults = self.env.take_faults()
+        if faults is not None:
+            self.faults[slab_index % len(self.slabs)].copy_(faults)
 
     def _evaluate(self, slab: Slab, t: int, output: PolicyOutput) -> None:
         """The critic's input, if it has its own, and value of row ``t``."""

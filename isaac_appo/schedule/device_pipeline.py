@@ -182,10 +182,11 @@ class DevicePipeline(Pipeline):
         self.outbox.gather(index, self._host_numbers(index))
 
     def _host_numbers(self, index: int = 0) -> List[Tensor]:
-        """Metrics, the version that was trained, and of each worker's slab its rows and its episodes."""
+        """Metrics, the version that was trained, and of each worker's slab its rows, its episodes and its faults."""
         numbers = [self.learner.measure(), self.learner.policy.version - self.learner.live.long()]
-        for slab in self.learner.slabs_of(index):
+        for slab, worker in zip(self.learner.slabs_of(index), self.workers):
             numbers += [slab.summary(), slab.episode_return_TN, slab.episode_length_TN, slab.truncated_TN]
+            numbers.append(worker.collector.faults[self._slot(index)])
         return numbers
 
     def _publish(self, snapshot: int) -> None:
@@ -225,15 +226,13 @@ class DevicePipeline(Pipeline):
                 self._report(update, update == settled)
 
     def _report(self, update: int, settled: bool) -> None:
-        for worker in self.workers:
-            if settled or worker.env.host_synchronous:  # any other env's check would wait for what is enqueued
-                worker.env.check()
         measured, version, *parts = self.outbox.read(update)
-        facts = SlabFacts.merge(SlabFacts.of(rows.tolist()) for rows in parts[0::4])
-        self._episodes = [e for pair in zip(parts[1::4], parts[2::4]) for e in episodes_of(*pair)]
-        self._truncated = sum(int((cut & (length > 0)).sum()) for length, cut in zip(parts[2::4], parts[3::4]))
+        facts = SlabFacts.merge(SlabFacts.of(rows.tolist()) for rows in parts[0::5])
+        self._episodes = [e for pair in zip(parts[1::5], parts[2::5]) for e in episodes_of(*pair)]
+        self._truncated = sum(int((cut & (length > 0)).sum()) for length, cut in zip(parts[2::5], parts[3::5]))
         if facts.lag and self.settings.on_excess == "throttle":
             rule = f"where 0..{self.program.max_lag} is allowed; they were masked"
             raise LagViolation(f"slab {update} holds {facts.lag} rows of a greater lag than {rule}")
         self._account(update, int(version), facts, self._dropped.pop(update))
-        self._conclude(update, self.learner.name_metrics(measured.tolist()), settled)
+        faults = [counts.tolist() for counts in parts[4::5]]
+        self._conclude(update, self.learner.name_metrics(measured.tolist()), faults, settled)

@@ -274,16 +274,20 @@ class Pipeline:
         self._newest = snapshot
 
     def _boundary(self, index: int) -> None:
-        for worker in self.workers:
-            worker.env.check()
-        self._conclude(index, self.learner.metrics(), True)
+        faults = [w.collector.faults[index % len(w.slabs)].tolist() for w in self.workers]
+        self._conclude(index, self.learner.metrics(), faults, True)
 
-    def _conclude(self, index: int, metrics: Dict[str, float], settled: bool) -> None:
+    def _conclude(self, index: int, metrics: Dict[str, float], faults: List[List[int]], settled: bool) -> None:
+        """Report an update, and then refuse what went wrong in it: the report holds the count."""
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
         self._guard(metrics)
+        for name, *counts in zip(self.workers[0].env.fault_names, *faults):
+            metrics[name] = sum(counts)
         self._on_boundary(
             UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated, settled)
         )
+        for worker, counts in zip(self.workers, faults):
+            worker.env.check(counts)
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""

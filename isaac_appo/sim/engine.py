@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,6 @@ class EngineSpec:
         sites: names of the sites whose wrench the task reads, in the order of `Engine.site_wrench`.
         threads: CPU threads that step the rows.
         log_dir: folder for the engine's own log; nothing is written when empty.
-        nconmax, njmax: contacts and constraints per row that a GPU engine makes room for; 0 = chosen from the model.
         options: what one engine alone understands; see that engine.
     """
 
@@ -43,8 +42,6 @@ class EngineSpec:
     sites: Tuple[str, ...] = ()
     threads: int = 1
     log_dir: str = ""
-    nconmax: int = 0
-    njmax: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,6 +63,7 @@ class Engine(abc.ABC):
         host_synchronous: whether `step` makes the host wait.
         capturable: of one that does not, whether its calls are kernels alone, so that they may become part of a CUDA
             graph. An engine that launches a graph of its own is not.
+        fault_names: metrics of the counts that `take_faults` gives.
         root_pos: [N, A, 3] m, origin of the root body's frame in the world.
         root_quat: [N, A, 4] xyzw, unit, body to world.
         root_lin_vel: [N, A, 3] m/s, of the frame's origin, world axes.
@@ -84,6 +82,7 @@ class Engine(abc.ABC):
     host_synchronous: bool
     exclusive: bool = False
     capturable: bool = True
+    fault_names: Tuple[str, ...] = ()
     spec: EngineSpec
     num_envs: int
     device: torch.device
@@ -123,9 +122,17 @@ class Engine(abc.ABC):
         Their clock, warm start, `site_wrench` and `invalid` become zero; no other row changes by a bit.
         """
 
+    def take_faults(self) -> Optional[Tensor]:
+        """Counts [2] int64 since the last call, by `fault_names`, on the device and without waiting for it.
+
+        None where nothing is counted on the device.
+        """
+        return None
+
     @abc.abstractmethod
-    def check(self) -> None:
-        """Raise EngineError if contacts or constraints were dropped since the last call. Once per update."""
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
+        """Raise EngineError if contacts or constraints were dropped: once per update, with what `take_faults` gave,
+        or with None: since the last call, waiting for the device."""
 
     @abc.abstractmethod
     def state_dict(self) -> Dict[str, Tensor]:

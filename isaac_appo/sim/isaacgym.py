@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -197,7 +197,7 @@ class IsaacGymEngine(Engine):
         self.invalid.masked_fill_(mask, False)
         self.site_wrench.masked_fill_(mask[:, None, None], 0.0)
 
-    def check(self) -> None:
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
         """See `Engine`: nothing can be told, Isaac Gym only prints what it dropped."""
 
     def _draw(self) -> None:

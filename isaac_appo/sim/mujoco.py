@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Sequence
 
 import mujoco
 import numpy as np
@@ -140,7 +140,7 @@ class MujocoEngine(MujocoRows):
             f'raise <size memory="{max(1, 2 * size // 1024)}K"/> in the file'
         )
 
-    def check(self) -> None:
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
         """See `Engine`. The overflow is MuJoCo's own warning, counted as it is raised. Also writes the log."""
         overflows = self._log.take_overflows()
         self._log.flush()

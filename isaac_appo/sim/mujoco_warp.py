@@ -7,7 +7,7 @@ current stream. Warp captures graphs on its CPU device too, so the tests run wha
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import mujoco
 import mujoco_warp
@@ -42,7 +42,7 @@ _FIELDS = (*_INERTIAL, "actuator_gainprm", "dof_damping", "geom_friction", "jnt_
 
 
 def capacities(model: mujoco.MjModel, pairs: np.ndarray, spec: EngineSpec) -> Tuple[int, int]:
-    """Contacts and constraints per row to make room for: `spec.nconmax` and `spec.njmax`, or what the model can make.
+    """Contacts and constraints per row to make room for: options `nconmax` and `njmax`, or what the model can make.
 
     A pair of geoms makes 1 contact with a sphere in it, else 2 with a capsule, else 8; at most MOST_CONTACTS are
     counted. A contact takes 2 * (condim - 1) constraints in a pyramidal cone (1 if frictionless), condim in an
@@ -52,13 +52,15 @@ def capacities(model: mujoco.MjModel, pairs: np.ndarray, spec: EngineSpec) -> Tu
         pairs: [P, 2] geoms that may collide.
     """
     each = np.array([_CONTACTS_OF.get(int(kind), _CONTACTS_OF_OTHERS) for kind in model.geom_type], int)
-    contacts = spec.nconmax or min(MOST_CONTACTS, int(np.minimum(each[pairs[:, 0]], each[pairs[:, 1]]).sum()))
+    contacts = spec.options.get("nconmax", 0) or min(
+        MOST_CONTACTS, int(np.minimum(each[pairs[:, 0]], each[pairs[:, 1]]).sum())
+    )
     condim = int(max(model.geom_condim.max(initial=1), model.pair_dim.max(initial=1)))
     pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL.value
     rows = max(1, 2 * (condim - 1)) if pyramidal else condim
     lasting = 6 * model.neq + int(model.jnt_limited.sum() + model.tendon_limited.sum())
     lasting += int((model.dof_frictionloss > 0).sum() + (model.tendon_frictionloss > 0).sum())
-    return max(1, contacts), spec.njmax or max(1, lasting + rows * contacts)
+    return max(1, contacts), spec.options.get("njmax", 0) or max(1, lasting + rows * contacts)
 
 
 class MujocoWarpEngine(MujocoRows):
@@ -70,7 +72,7 @@ class MujocoWarpEngine(MujocoRows):
     plane: there MuJoCo Warp turns the friction pyramid.
 
     Contacts of all rows share `num_envs * nconmax` places and each row has `njmax` constraints (see `capacities`);
-    what finds no place is dropped, and `check` says so.
+    what finds no place is dropped, which is counted and which `check` refuses.
 
     On a GPU the order of sums varies, so the last bits of a step do; on Warp's CPU device they do not. All launches go
     to PyTorch's current stream. Within a graph capture of PyTorch's, `step` records itself into that graph.
@@ -79,6 +81,7 @@ class MujocoWarpEngine(MujocoRows):
     """
 
     name = "mujoco_warp"
+    fault_names = ("physics/contact_overflow", "physics/constraint_overflow")
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -179,11 +182,15 @@ class MujocoWarpEngine(MujocoRows):
         else:  # the solver's loop is a conditional node, which no child graph may hold: record the launches themselves
             self._outer.append(self._capture(self._advance, stream, external=True))
 
-    def check(self) -> None:
-        """See `Engine`. Waits for the GPU."""
-        counts = torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS]).tolist()
+    def take_faults(self) -> Tensor:
+        """See `Engine`: rows that dropped contacts, and rows that dropped constraints."""
+        counts = torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS])
         self._overflow.zero_()
-        for rows, (_, what, setting) in zip(counts, _OVERFLOWS):
+        return counts
+
+    def check(self, faults: Optional[Sequence[int]] = None) -> None:
+        """See `Engine`."""
+        for rows, (_, what, setting) in zip(self.take_faults().tolist() if faults is None else faults, _OVERFLOWS):
             if rows:
                 size = getattr(self, setting)
                 raise EngineError(

@@ -108,8 +108,8 @@ def warnings(*argv: str) -> List[str]:
             "schedule.lag = 2: must be 0 with schedule=sync. Use schedule=lockstep schedule.lag=2, or schedule.lag=0",
         ),
         (
-            "advantage=vtrace advantage.c_bar=1.5",
-            "advantage.c_bar = 1.5: must be at most advantage.rho_bar = 1.0. Use 1.0",
+            "advantage=vtrace advantage.c_bar=4",
+            "advantage.c_bar = 4.0: must be at most advantage.rho_bar = 3.0. Use 3.0",
         ),
         ("resume=runs/x checkpoint=a.pth", f"resume = runs/x: {SECOND}"),
         ("task.name=${nope}", f"task.name = (unresolved): {DEAD}"),
@@ -176,7 +176,7 @@ def test_a_key_like_no_other_lists_those_beside_it() -> None:
         ),
         ([f"{PPO}.torch_compile=True"], f"{PPO}.torch_compile = True: no effect, nothing is compiled."),
         ([f"{PPO}.device=cuda:3"], f"{PPO}.device = cuda:3: no effect, the device is rl_device = auto."),
-        (["advantage.rho_bar=2"], "advantage.rho_bar = 2.0: no effect, advantage=gae has no caps."),
+        (["advantage.rho_bar=5"], "advantage.rho_bar = 5.0: no effect, advantage=gae has no caps."),
         (["loss=behaviour", "loss.w_max=3"], "loss.w_max = 3.0: no effect, loss=behaviour has no weights."),
         (["schedule=sync", "loss.w_max=3"], "loss.w_max = 3.0: no effect at lag 0, where every weight is 1."),
         (
@@ -212,7 +212,7 @@ def test_the_defaults_are_silent() -> None:
 
 
 def test_keys_given_at_their_default_are_silent() -> None:
-    assert warnings("pipeline=gpu", "multi_gpu=False", f"{PPO}.torch_compile=False", "advantage.rho_bar=1.0") == []
+    assert warnings("pipeline=gpu", "multi_gpu=False", f"{PPO}.torch_compile=False", "advantage.rho_bar=3.0") == []
 
 
 @pytest.mark.parametrize("num_envs", [1, 7, 64, 4095, 4099])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from isaac_appo.schedule.ledger import LagViolation
 from isaac_appo.schedule.outbox import Outbox
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import LEARNER, Free
+from isaac_appo.sim.engine import EngineError
 from tests.helpers import cartpole_pipeline, weights
 from tests.schedule.fake_device import BIASES, FakeDevice, FakeStream, HostWait, external
 
@@ -119,6 +120,35 @@ def test_a_capture_that_leaves_its_effects_is_noticed(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(FakeStream, "capture", careless)
     assert not torch.equal(run(FakeDevice(1), blocking=False)[0], expected)
+
+
+class Overflowing(NamedTuple):
+    """Makes an engine drop contacts of 3 envs in one slab, counted on the device."""
+
+    clock: Tensor
+    at: int
+
+    def plant(self, env: Any) -> None:
+        step, env.engine.fault_names = env.engine.step, ("physics/contact_overflow", "physics/constraint_overflow")
+        env.engine.step = lambda: (step(), self.clock.add_(1))
+        env.engine.take_faults = lambda: torch.cat([3 * (self.clock == self.at), 0 * self.clock])
+        env.engine.check = self.check
+
+    @staticmethod
+    def check(faults: List[int]) -> None:
+        if any(faults):
+            raise EngineError(f"dropped {faults}")
+
+
+@pytest.mark.parametrize("device", [None, FakeDevice(2)])
+def test_what_the_physics_drops_is_reported_and_then_refused(device: Optional[FakeDevice]) -> None:
+    """Two updates late on a device that runs ahead, and of the right update all the same."""
+    pipeline, reports = build(device, blocking=False)
+    Overflowing(torch.zeros(1, dtype=torch.int64), at=8 * 6).plant(pipeline.workers[0].env)
+    with pytest.raises(EngineError, match=r"dropped \[3, 0\]"):
+        pipeline.run()
+    counts = [report.metrics["physics/contact_overflow"] for report in reports]
+    assert counts == [0, 0, 0, 0, 3] and not any(r.metrics["physics/constraint_overflow"] for r in reports)
 
 
 # ------------------------------------------------------------------------------------------------------ planted bugs

@@ -54,7 +54,7 @@ def test_room_is_made_for_what_the_model_can_make(
 ) -> None:
     path = tmp_path / "ant.xml"
     path.write_text(Path(Ant.model_file).read_text().replace("pyramidal", cone))
-    spec = EngineSpec(str(path), 1, "cpu", 0.0166, 2, Ant.sites, **asked)
+    spec = EngineSpec(str(path), 1, "cpu", 0.0166, 2, Ant.sites, options=asked)
     assert capacities(load_model(spec), FLOOR_PAIRS, spec) == expected
 
 
@@ -69,7 +69,7 @@ def test_the_engine_counts_the_pairs_that_can_collide(make_engine: Make) -> None
 def test_what_finds_no_place_is_an_error_that_names_the_setting_once(
     setting: str, what: str, make_engine: Make
 ) -> None:
-    engine = _warp(make_engine, **{setting: 3})
+    engine = _warp(make_engine, options={setting: 3})
     engine.root_pos[:, :, 2] = 5.0  # in the air, with no joint near its limit
     engine.dof_pos.copy_((engine.dof_lower + engine.dof_upper) / 2.0)
     engine.reset(rows(4, 0, 1, 2, 3))
