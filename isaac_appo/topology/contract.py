@@ -63,39 +63,24 @@ class Queue(NamedTuple):
 
 QUEUES = (
     Queue(
-        "observation_requests",
-        ROLLOUT,
-        POLICY,
-        "observation-buffer indices (worker, slab, t)",
+        "observation_requests", ROLLOUT, POLICY, "observation-buffer indices (worker, slab, t)",
         "step(worker, slab, t - 1) comes before act(worker, slab, t) on the worker's stream; before the first row, "
-        "wait free[slab]",
-        ("act", "free"),
+        "wait free[slab]", ("act", "free"),
     ),
     Queue(
-        "action_replies",
-        POLICY,
-        ROLLOUT,
-        "action-buffer indices (worker, slab, t)",
-        "act(worker, slab, t) comes before step(worker, slab, t) on the worker's stream",
-        ("step",),
+        "action_replies", POLICY, ROLLOUT, "action-buffer indices (worker, slab, t)",
+        "act(worker, slab, t) comes before step(worker, slab, t) on the worker's stream", ("step",),
     ),
     Queue(
-        "completed_trajectories",
-        ROLLOUT,
-        LEARNER,
-        "trajectory-buffer indices (worker, slab)",
-        "record ready/worker[slab]; given back by record free[slab]",
-        ("ready/", "free"),
+        "completed_trajectories", ROLLOUT, LEARNER, "trajectory-buffer indices (worker, slab)",
+        "record ready/worker[slab]; given back by record free[slab]", ("ready/", "free"),
     ),
     Queue(
-        "policy_updates",
-        LEARNER,
-        POLICY,
-        "snapshot index",
+        "policy_updates", LEARNER, POLICY, "snapshot index",
         "publish(snapshot), record snapshot[s]; read by adopt or pick and copy, given back by record adopted/worker",
         ("publish", "snapshot", "adopted/"),
     ),
-)
+)  # fmt: skip
 
 
 class Operation(NamedTuple):
@@ -142,14 +127,7 @@ OPERATIONS: Dict[str, Operation] = {
 
 def as_json() -> Dict[str, Any]:
     """Roles and queues as plain containers."""
-    return {
-        "roles": [
-            {"component": r.component, "summary": r.summary, "duties": list(r.duties), "never": list(r.never)}
-            for r in ROLES
-        ],
-        "queues": [
-            {"name": q.name, "producer": q.producer, "consumer": q.consumer, "payload": q.payload, "here": q.here}
-            for q in QUEUES
-        ],
-        "limitation": LIMITATION,
-    }
+    queues = [queue._asdict() for queue in QUEUES]
+    for queue in queues:
+        del queue["steps"]
+    return {"roles": [role._asdict() for role in ROLES], "queues": queues, "limitation": LIMITATION}

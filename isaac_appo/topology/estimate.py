@@ -65,14 +65,12 @@ def predict(config: RunConfig, sgd_steps: int) -> LagPrediction:
     by_lead = lag_within(lead, horizon)
     high = min(s.max_policy_lag, by_lead)
     limits = f"max_policy_lag = {s.max_policy_lag}, and a lead of {lead} env steps reaches lag {by_lead}"
-    if s.on_excess == "throttle":
-        law = f"free: a worker waits rather than exceed {limits}"
-        return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, high, law)
-    law = f"free: {limits}; what is collected above the limit is {_EXCESS[s.on_excess]}"
-    return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, by_lead, law)
-
-
-_EXCESS = {"mask": "masked", "drop": "dropped with its slab"}
+    law = f"free: a worker waits rather than exceed {limits}"
+    if s.on_excess != "throttle":
+        fate = {"mask": "masked", "drop": "dropped with its slab"}[s.on_excess]
+        law = f"free: {limits}; what is collected above the limit is {fate}"
+    collected = high if s.on_excess == "throttle" else by_lead
+    return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, collected, law)
 
 
 def topology_of(config: RunConfig) -> Topology:
