@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.panel import Panel
 
-__all__ = ["MODES", "ConsoleSink", "OffConsole", "PlainConsole", "RichPanel", "make_console"]
-
 MODES = ("auto", "rich", "plain", "off")
 _REFRESH_S = 0.2
 _WIDTH = 100

@@ -11,8 +11,6 @@ from typing import Any, Iterable
 from isaac_appo.report.atomic_file import write_text
 from isaac_appo.report.sink import Sink
 
-__all__ = ["AXES", "CsvSink", "read_columns"]
-
 AXES = ("update", "env_steps", "elapsed_s")
 
 
@@ -28,7 +26,8 @@ class CsvSink(Sink):
         self._path = path
         self._header, rows = _read(path)
         kept = [row for row in rows if _is_number(row[0]) and float(row[0]) <= start_update]
-        self._header = self._header if kept else list(AXES)
+        if not kept:
+            self._header = list(AXES)
         self._rewrite(kept)
 
     def write(self, env_steps: int, update: int, elapsed_s: float, metrics: dict[str, float]) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple
 
 from isaac_appo.report.csv import read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["EvalPoint", "reward_curve"]
 
 _LINE, _BEST, _EVAL, _GREY = "#1f5fa8", "#e08214", "#b2182b", "#555555"
 _NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -34,25 +33,28 @@ def reward_curve(metrics_csv: Path, png: Path, title: str, eval_point: EvalPoint
     rows = [row for row in zip(*columns.values()) if all(math.isfinite(value) for value in row)]
     if not rows:
         return False
+    padding = {"figure.constrained_layout.w_pad": 0.15, "figure.constrained_layout.h_pad": 0.1}  # inches
+    with picture(png, padding, figsize=(8.0, 4.8), dpi=150) as axes:
+        _draw(axes, rows, eval_point)
+        _time_axis(axes, rows)
+        axes.set_title(title, loc="left", fontweight="bold", pad=12)
+    return True
+
+
+@contextlib.contextmanager
+def picture(png: Path, style: Mapping[str, Any], **subplots: Any) -> Iterator[Any]:
+    """The axes that `pyplot.subplots` makes, to be drawn on without a display; saved at the end. Raises OSError."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.right": False,
-        "figure.constrained_layout.w_pad": 0.15,  # inches
-        "figure.constrained_layout.h_pad": 0.1,
-    }
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-        _draw(axes, rows, eval_point)
-        _time_axis(axes, rows)
-        axes.set_title(title, loc="left", fontweight="bold", pad=12)
+    settings: Any = {"font.size": 10, "axes.spines.right": False, **style}
+    with pyplot.rc_context(settings):
+        figure, axes = pyplot.subplots(layout="constrained", **subplots)
+        yield axes
         figure.savefig(png, metadata={"Software": None})
         pyplot.close(figure)
-    return True
 
 
 def _draw(axes: Axes, rows: list[tuple[float, ...]], eval_point: EvalPoint | None) -> None:

@@ -26,8 +26,6 @@ from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.scrub import scrub
 from isaac_appo.report.sink import Sink
 
-__all__ = ["WandbOptions", "WandbSink", "wandb_options"]
-
 QUEUE = 2048
 """Entries that may wait, about 6 KB each."""
 INIT_TIMEOUT_S = 60.0
