@@ -43,7 +43,7 @@ class OffConsole(ConsoleSink):
 
     def summary(self, title: str, lines: Iterable[str]) -> None:
         rule = "-" * _WIDTH
-        print("\n".join([rule, title, *[f"  {line}" for line in lines], rule]), file=self._stream, flush=True)
+        self.message("\n".join([rule, title, *[f"  {line}" for line in lines], rule]))
 
 
 class PlainConsole(OffConsole):
@@ -71,20 +71,17 @@ class PlainConsole(OffConsole):
             "{elapsed}"
         ).format(**fields)
         if self._clock() - self._last_print >= self._interval_s:
-            self._show()
+            self.close()
 
     def summary(self, title: str, lines: Iterable[str]) -> None:
         self.close()
         super().summary(title, lines)
 
     def close(self) -> None:
+        """Show the last update, unless that has been done."""
         if self._pending is not None:
-            self._show()
-
-    def _show(self) -> None:
-        self.message(str(self._pending))
-        self._pending = None
-        self._last_print = self._clock()
+            self.message(self._pending)
+            self._pending, self._last_print = None, self._clock()
 
 
 class RichPanel(ConsoleSink):
@@ -216,9 +213,9 @@ def _fields(
 
 
 def _count(value: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size, digits in (("G", 1e9, 2), ("M", 1e6, 2), ("k", 1e3, 1)):
         if value >= size:
-            return f"{value / size:.2f}{unit}" if unit != "k" else f"{value / size:.1f}{unit}"
+            return f"{value / size:.{digits}f}{unit}"
     return f"{value:.0f}"
 
 

@@ -57,14 +57,14 @@ class RunDir:
     @classmethod
     def create(cls, root: str | Path, task: str, experiment: str, seed: int) -> RunDir:
         """Make and lock the directory. Raises RunDirBusy if a process holds it, RunDirError on a bad name."""
-        for key, name in (("task", task), ("experiment", experiment or "default")):
+        identity = {"task": task, "experiment": experiment or "default"}
+        for key, name in identity.items():
             if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or set(name) == {"."}:
                 raise RunDirError(f"{key}={name!r}: only letters, digits, '_', '-' and '.', as it names a folder.")
         root = Path(root).expanduser().absolute()
-        path = root / task / (experiment or "default") / f"s{seed}"
+        path = root.joinpath(*identity.values(), f"s{seed}")
         path.mkdir(parents=True, exist_ok=True)
-        identity = {"task": task, "experiment": experiment or "default", "seed": seed}
-        return cls(root, path, _take_lock(path), identity)
+        return cls(root, path, _take_lock(path), {**identity, "seed": seed})
 
     def prepare(self, resume: str) -> None:
         """Allow or refuse to train here under `resume=auto|never|PATH`, then make folders, `run.json` and `latest`.

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import yaml
 
-from isaac_appo.report.csv import read_columns
-from isaac_appo.report.plots import picture
+from isaac_appo.report.plots import Curve, picture, read_curve
 
 _SEEDS = ("seed", "train.params.seed")
 _POINTS = 200
-
-
-class Curve(NamedTuple):
-    """One run: its training mean return against env steps and seconds, where it had one."""
-
-    steps: List[float]
-    seconds: List[float]
-    reward: List[float]
 
 
 class Group(NamedTuple):
@@ -48,13 +38,6 @@ def find_runs(paths: Iterable[Path]) -> List[Path]:
     return list(dict.fromkeys(run.resolve() for run in found))
 
 
-def read_curve(run: Path) -> Curve:
-    """The finite rows of metrics.csv. Raises OSError."""
-    columns = read_columns(run / "metrics.csv", ("env_steps", "elapsed_s", "rewards/step"))
-    rows = [row for row in zip(*columns.values()) if all(map(math.isfinite, row))]
-    return Curve(*(list(column) for column in zip(*rows))) if rows else Curve([], [], [])
-
-
 def group_runs(runs: Sequence[Path]) -> List[Group]:
     """Runs with equal config.yaml but for the seed, labelled by experiment and by what else tells them apart."""
     settings = [_settings(run) for run in runs]
@@ -72,7 +55,7 @@ def group_runs(runs: Sequence[Path]) -> List[Group]:
 
 def make_groups(named: Iterable[Tuple[str, str, Sequence[Path]]]) -> List[Group]:
     """(task, label, run folders) to groups; a run without a finished episode is left out, and so is an empty group."""
-    groups = [Group(task, label, [read_curve(run) for run in runs]) for task, label, runs in named]
+    groups = [Group(task, label, [read_curve(run / "metrics.csv") for run in runs]) for task, label, runs in named]
     full = [Group(g.task, g.label, [curve for curve in g.curves if curve.reward]) for g in groups]
     return [group for group in full if group.curves]
 
