@@ -85,7 +85,6 @@ def _of_flags(options: argparse.Namespace) -> Topology:
 
 def _of_run(options: argparse.Namespace) -> Tuple[Topology, Run]:
     from isaac_appo.commands.compose import compose  # Hydra takes a moment
-    from isaac_appo.config.minibatch import fit_minibatch
 
     values, errors = _given(options)
     words = [*options.overrides, *(["--config-dir", options.config_dir] if options.config_dir else [])]
@@ -98,9 +97,8 @@ def _of_run(options: argparse.Namespace) -> Tuple[Topology, Run]:
             errors.append(Finding(_flag(name), value, f"the run's configuration makes it {actual}", fix))
     if errors:
         raise ConfigError(errors)
-    _, minibatches, _ = fit_minibatch(topology.learner_batch_size, config.ppo.minibatch_size)
-    prediction = estimate.predict(config, config.ppo.mini_epochs * minibatches)
-    return topology, Run(f"{config.task.name}, {config.num_envs} envs, schedule={config.schedule.name}", prediction)
+    title = f"{config.task.name}, {config.num_envs} envs, schedule={config.schedule.name}"
+    return topology, Run(title, estimate.predict(config))
 
 
 def _given(options: argparse.Namespace) -> Tuple[Dict[str, int], List[Finding]]:

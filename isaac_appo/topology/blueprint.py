@@ -62,11 +62,9 @@ def groups_of(layout: Layout) -> List[Group]:
     """Every group of persistent tensors that grows with the run's settings, its size exact."""
     program, policy = layout.program, layout.policy
     slab_bytes = sum(_bytes(slab.tensors()) for slab in layout.slabs)
-    horizon = layout.batch.horizon
+    horizon, workers, parameters = layout.batch.horizon, program.num_workers, policy.parameters.numel()
     targets = 4 * layout.batch.num_envs * ((horizon + 1) + 3 * horizon)
-    workers = program.num_workers
     ring = f"{workers} worker{'s' * (workers > 1)} x {program.num_slabs} slabs of {horizon} steps"
-    parameters = policy.parameters.numel()
     return [
         Group("slabs", ring, program.num_slabs * slab_bytes),
         Group("batch", f"{layout.batch.count} minibatches of {layout.batch.size:,} rows", _bytes(vars(layout.batch))),
@@ -82,16 +80,15 @@ def blueprint_of(config: RunConfig) -> Spec:
     engine = choose_engine(config)
     layout = layout_of(config)
     groups = [group._replace(device=engine.device) for group in groups_of(layout)]
-    gpu = engine.device != "cpu"
     return {
         "task": config.task.name,
         "algorithm": "APPO",
         "policy": "on-policy",
-        "placement": "gpu-native" if gpu else "cpu-native",
+        "placement": "cpu-native" if engine.device == "cpu" else "gpu-native",
         "process_topology": _topology(config, layout.program),
         "rollout_worker_layer": _rollout(config, layout, engine),
-        "experience_buffer_storage_layer": _buffer(layout, groups),
-        "learner_optimizer_layer": _learner(config, layout, groups),
+        "experience_buffer_storage_layer": _buffer(layout, groups[0]),
+        "learner_optimizer_layer": _learner(config, layout, engine.device),
         "evaluation_logging_hook_layer": {"metrics": _METRICS, "hooks": _hooks(config)},
         "tensor_groups": [group._asdict() for group in groups],
         "total_bytes": sum(group.bytes for group in groups),
@@ -104,7 +101,7 @@ def _topology(config: RunConfig, program: Program) -> Spec:
     role = "rollout worker and policy worker"
     streams = [(policy_name(w), role, envs, s.policy_threads) for w, envs in enumerate(shards)]
     streams.append((LEARNER, "learner", 0, s.learner_threads))
-    lag = predict(config, program.epochs * program.minibatches)
+    lag = predict(config)
     return {
         "kind": "single-process",
         "streams": [dict(zip(("name", "role", "envs", "torch_threads"), stream)) for stream in streams],
@@ -130,28 +127,27 @@ def _rollout(config: RunConfig, layout: Layout, engine: EngineChoice) -> Spec:
     }
 
 
-def _buffer(layout: Layout, groups: List[Group]) -> Spec:
-    slabs, program = groups[0], layout.program
+def _buffer(layout: Layout, slabs: Group) -> Spec:
     tensors = [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).partition(".")[2]}
         for name, tensor in layout.slabs[0].tensors().items()
     ]
-    rows = layout.batch.rows * program.num_slabs
+    count = layout.program.num_slabs
     return {
         "buffer_class": "RolloutBuffer",
-        "implementation": f"ring of {program.num_slabs} slabs per worker, T+1 rows of observations and values",
+        "implementation": f"ring of {count} slabs per worker, T+1 rows of observations and values",
         "lifetime": "cleared after each update",
         "location": "in-process RAM" if slabs.device == "cpu" else "device memory",
         "device": slabs.device,
-        "capacity_transitions": rows,
+        "capacity_transitions": layout.batch.rows * count,
         "capacity_bytes": slabs.bytes,
         "slab_of_first_worker": tensors,
     }
 
 
-def _learner(config: RunConfig, layout: Layout, groups: List[Group]) -> Spec:
+def _learner(config: RunConfig, layout: Layout, device: str) -> Spec:
     return {
-        "device": groups[0].device,
+        "device": device,
         "transfer": "none: slabs, batch and policy lie on one device",
         "rows_per_update": layout.batch.rows,
         "minibatches": layout.batch.count,
@@ -161,7 +157,7 @@ def _learner(config: RunConfig, layout: Layout, groups: List[Group]) -> Spec:
         "loss": config.loss.name,
         "optimizer": "Adam, fused over one flat buffer",
         "parameters": layout.policy.parameters.numel(),
-        "batch_bytes": groups[1].bytes,
+        "batch_bytes": _bytes(vars(layout.batch)),
         "parameter_sync": f"{layout.policy.bytes.numel():,} bytes a version, one copy to publish and one to adopt",
         "loop": ["minibatch: forward, loss, backward, clip, Adam, all in place"],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple, Optional
 
+from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.schedule.throttle import lag_within
 
@@ -46,21 +47,15 @@ class LagPrediction(NamedTuple):
     collected: int
     law: str
 
-    def allows(self, update: int, mean: float, highest: int) -> bool:
-        """Whether a measured update, counted from 0, is as predicted."""
-        reach = min(update, self.high)
-        if self.mean is None:
-            return 0 <= mean <= highest <= reach
-        return mean == highest == reach
 
-
-def predict(config: RunConfig, sgd_steps: int) -> LagPrediction:
+def predict(config: RunConfig) -> LagPrediction:
     """The lag that this configuration's schedule lets happen; slabs that make no version only lower it."""
-    s = config.schedule
+    s, horizon = config.schedule, config.ppo.horizon_length
+    _, minibatches, _ = fit_minibatch(config.num_envs * horizon, config.ppo.minibatch_size)
+    sgd_steps = config.ppo.mini_epochs * minibatches
     if s.name != "free":
         law = f"lockstep: slab i is collected with version max(0, i - {s.lag}), whatever the threads do"
         return LagPrediction(s.lag, s.lag, float(s.lag), sgd_steps, s.lag, law)
-    horizon = config.ppo.horizon_length
     lead = s.max_lead_steps or 2 * s.broadcast_every * horizon
     by_lead = lag_within(lead, horizon)
     high = min(s.max_policy_lag, by_lead)
