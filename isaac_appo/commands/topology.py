@@ -126,10 +126,15 @@ def _flag(name: str) -> str:
 def _as_json(topology: Topology, run: Optional[Run], given: Dict[str, Any], verdict: Verdict) -> Dict[str, Any]:
     return {
         "accepted": not verdict.violations,
-        **estimate.as_json(topology),
-        **contract.as_json(),
+        **topology._asdict(),
+        "produced_samples": topology.produced_samples(),
+        "lag_pressure": topology.lag_pressure(),
+        "roles": [role._asdict() for role in contract.ROLES],
+        "queues": [dict(zip(("name", "producer", "consumer", "payload", "here"), q)) for q in contract.QUEUES],
+        "limitation": contract.LIMITATION,
         "responsibilities": given,
-        **responsibilities.as_json(verdict),
+        "violations": [{"component": f.path, "responsibility": f.value, "rule": f.rule} for f in verdict.violations],
+        "unchecked": verdict.unchecked,
         **({"run": {"title": run.title, "lag": run.prediction._asdict()}} if run else {}),
     }
 

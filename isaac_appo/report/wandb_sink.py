@@ -18,7 +18,7 @@ import time
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Container, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from isaac_appo.config import RunConfig
 from isaac_appo.config.errors import ConfigError, Finding
@@ -233,7 +233,16 @@ class _Worker(threading.Thread):
     def _open(self) -> Any:
         import wandb
 
-        o = self.sink.options
+        o, sink = self.sink.options, self.sink
+        settings: Dict[str, Any] = {
+            "silent": True,
+            "console": "off",
+            "init_timeout": INIT_TIMEOUT_S,
+            "disable_git": True,
+        }
+        settings["x_disable_meta"] = True  # it would upload the command line, which nothing has scrubbed
+        if "x_transaction_log_flush_interval" in getattr(wandb.Settings, "model_fields", ()):  # not in every version
+            settings["x_transaction_log_flush_interval"] = FLUSH_S
         wandb.setup(wandb.Settings(silent=True))  # it would ask for a key on the terminal, and draw over the console
         run = wandb.init(
             project=o.project,
@@ -241,23 +250,23 @@ class _Worker(threading.Thread):
             group=o.group or None,
             name=o.name,
             tags=o.tags,
-            id=self.sink.id,
+            id=sink.id,
             resume="allow",
             config=o.config,
             allow_val_change=True,
-            dir=str(self.sink.folder),
+            dir=str(sink.folder),
             # Asked to be online, the library may still be told WANDB_MODE=offline, as on a cluster's compute nodes
             mode=None if o.mode == "online" and not self.fallback else "offline",
             reinit="create_new",
             save_code=False,
-            settings=_settings(getattr(wandb.Settings, "model_fields", ())),
+            settings=settings,
         )
         run.define_metric("*", step_metric="env_steps")
         if o.code_dir:
             run.log_code(o.code_dir)
         if not self.fallback:
             place = run.url or f"offline. Upload it later: wandb sync {Path(run.dir).parent}"
-            self._news.append((self.sink.say, f"W&B: {place}"))
+            self._news.append((sink.say, f"W&B: {place}"))
         return run
 
 
@@ -271,14 +280,6 @@ def _taking(file: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise _FileError(f"W&B did not take the {file}: {error}. Training goes on.") from error
-
-
-def _settings(known: Container[str]) -> Dict[str, Any]:
-    """What the library is told beside a run's identity, as far as this version of it has the setting."""
-    settings = {"silent": True, "console": "off", "init_timeout": INIT_TIMEOUT_S, "disable_git": True}
-    settings["x_disable_meta"] = True  # it would upload the command line, which nothing has scrubbed
-    flush = "x_transaction_log_flush_interval"
-    return {**settings, flush: FLUSH_S} if flush in known else settings
 
 
 def _text(reason: object) -> str:

@@ -7,7 +7,7 @@ Here a worker's policy stream is both a rollout worker and a policy worker, oper
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
+from typing import Dict, FrozenSet, NamedTuple, Tuple
 
 ROLLOUT, POLICY, LEARNER = "rollout_worker", "policy_worker", "learner"
 
@@ -123,11 +123,3 @@ OPERATIONS: Dict[str, Operation] = {
     "publish": _may(LEARNER, "snapshots"),
     "boundary": _may(LEARNER),
 }
-
-
-def as_json() -> Dict[str, Any]:
-    """Roles and queues as plain containers."""
-    queues = [queue._asdict() for queue in QUEUES]
-    for queue in queues:
-        del queue["steps"]
-    return {"roles": [role._asdict() for role in ROLES], "queues": queues, "limitation": LIMITATION}

@@ -86,7 +86,7 @@ def breakdown(spec: Spec) -> str:
             ("executor", topology["executor"]),
             ("schedule", f"{topology['schedule']}, lag {topology['lag']} updates"),
             ("communication", topology["communication"]),
-            *((s["name"], _stream(s)) for s in topology["streams"]),
+            *map(_stream, topology["streams"]),
         ],
         f"Data placement ({spec['placement']})": [
             ("environment", f"{spec[LAYERS[0]]['device']}, tensors of the engine, stepped in place"),
@@ -119,11 +119,11 @@ def _buffer(spec: Spec) -> List[Tuple[str, str]]:
     ]
 
 
-def _stream(stream: Mapping[str, Any]) -> str:
+def _stream(stream: Mapping[str, Any]) -> Tuple[str, str]:
     envs = f", {_count(stream['envs'], 'env')}" if stream["envs"] else ""
     threads = stream["torch_threads"]  # 0: chosen when the run starts
     chosen = _count(threads, "torch thread") if threads else "threads chosen at start"
-    return f"{stream['role']}{envs}, {chosen}"
+    return stream["name"], f"{stream['role']}{envs}, {chosen}"
 
 
 def _section(title: str, rows: List[Tuple[str, str]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.schema import RunConfig
@@ -72,9 +72,3 @@ def topology_of(config: RunConfig) -> Topology:
     """A run as a design: a policy stream is a rollout and a policy worker, an update takes a slab of every worker."""
     workers, n, horizon = config.schedule.num_workers, config.num_envs, config.ppo.horizon_length
     return Topology(workers, workers, 1, -(-n // workers), horizon, n * horizon, n)
-
-
-def as_json(topology: Topology) -> Dict[str, Any]:
-    """Numbers and estimates as plain containers."""
-    estimates = {"produced_samples": topology.produced_samples(), "lag_pressure": topology.lag_pressure()}
-    return {**topology._asdict(), **estimates}

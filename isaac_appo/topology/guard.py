@@ -76,7 +76,9 @@ class PipelineGuard:
                     result = handler(*args)
                 for field, part, old in before:
                     if not _same(part, old):
-                        raise ContractError(f"operation {name}{args} wrote {field}: {_rule(operation, field)}")
+                        own = f"it may write {', '.join(sorted(operation.writes)) or 'nothing'} only"
+                        rule = _RULES.get(field.partition(".")[0], own)
+                        raise ContractError(f"operation {name}{args} wrote {field}: {operation.role}: {rule}")
                 self.calls[name] = self.calls.get(name, 0) + 1
                 return result
 
@@ -110,11 +112,6 @@ def fields_of(pipeline: Pipeline) -> Fields:
 def slab_fields(slab: Slab) -> Dict[str, Tensor]:
     """Tensors of a slab by field, the shape letters left out: ``slab.obs``."""
     return {f"slab.{name.rpartition('_')[0]}": tensor for name, tensor in slab.tensors().items()}
-
-
-def _rule(operation: Operation, field: str) -> str:
-    own = f"it may write {', '.join(sorted(operation.writes)) or 'nothing'} only"
-    return f"{operation.role}: {_RULES.get(field.partition('.')[0], own)}"
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -169,11 +169,3 @@ def _breaks(rule: Rule, phrase: str) -> bool:
 
 def _words(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()))
-
-
-def as_json(verdict: Verdict) -> Dict[str, Any]:
-    """Violations and unchecked phrases as plain containers."""
-    return {
-        "violations": [{"component": f.path, "responsibility": f.value, "rule": f.rule} for f in verdict.violations],
-        "unchecked": verdict.unchecked,
-    }
