@@ -234,13 +234,8 @@ class _Worker(threading.Thread):
         import wandb
 
         o, sink = self.sink.options, self.sink
-        settings: Dict[str, Any] = {
-            "silent": True,
-            "console": "off",
-            "init_timeout": INIT_TIMEOUT_S,
-            "disable_git": True,
-        }
-        settings["x_disable_meta"] = True  # it would upload the command line, which nothing has scrubbed
+        settings: Dict[str, Any] = {"silent": True, "console": "off", "init_timeout": INIT_TIMEOUT_S}
+        settings.update(disable_git=True, x_disable_meta=True)  # meta: the command line, which nothing has scrubbed
         if "x_transaction_log_flush_interval" in getattr(wandb.Settings, "model_fields", ()):  # not in every version
             settings["x_transaction_log_flush_interval"] = FLUSH_S
         wandb.setup(wandb.Settings(silent=True))  # it would ask for a key on the terminal, and draw over the console
