@@ -60,16 +60,10 @@ class _Event(NamedTuple):
 
 
 class Trace:
-    """Records operations between two boundaries.
+    """Records the operations of ``updates`` updates, after ``warmup`` others; ``done`` once it has them all.
 
-    Args:
-        updates: how many updates to record.
-        version_of: the snapshot that a policy stream acts with, or the learner's version, by the stream's name; asked
-            at the end of each operation.
-        warmup: updates before that.
-
-    Attributes:
-        done: whether all that was to be recorded has been.
+    version_of: the snapshot that a policy stream acts with, or the learner's version, by the stream's name; asked at
+    the end of each operation.
     """
 
     def __init__(self, updates: int, version_of: Callable[[str], int], warmup: int = WARMUP_UPDATES) -> None:

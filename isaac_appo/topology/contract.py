@@ -84,18 +84,15 @@ QUEUES = (
 
 
 class Operation(NamedTuple):
-    """What an operation of the running pipeline may do.
-
-    Attributes:
-        role: whose work it is; only a learner's operation may record gradients.
-        writes: fields it may change. ``slab.*`` are a slab's; ``batch`` is all of the learner's batch, ``weights`` what
-            is trained, ``snapshots`` the ring, ``acting`` the workers' own copies of the weights.
-        last_row: of the slab fields that it may write, it may write the last row only.
-    """
+    """What an operation of the running pipeline may do."""
 
     role: str
+    """Whose work it is; only a learner's operation may record gradients."""
     writes: FrozenSet[str]
+    """Fields it may change: ``slab.*``, all of the learner's ``batch``, the ``weights`` that are trained, the ring of
+    ``snapshots``, and ``acting``, the workers' own copies of the weights."""
     last_row: bool = False
+    """Of the slab fields that it may write, it may write the last row only."""
 
 
 def _may(role: str, *writes: str, last_row: bool = False) -> Operation:

@@ -35,16 +35,11 @@ class ContractError(RuntimeError):
 
 
 class PipelineGuard:
-    """Wraps the operations of a pipeline so that each is held to :data:`OPERATIONS`.
+    """Wraps the operations of a pipeline so that each is held to :data:`OPERATIONS`; ``calls`` counts what passed.
 
     Operations are run one at a time, whatever the executor, so that a write is blamed on the one that made it.
-
-    Args:
-        fields: the tensors to guard, by the names that ``Operation.writes`` uses: ``slab.rewards``, ``batch.returns``,
-            ``weights``, ... A name outside ``writes``, or whose part before the dot is outside, must not change.
-
-    Attributes:
-        calls: operations that passed, by name.
+    ``fields`` are named as in ``Operation.writes``: ``slab.rewards``, ``batch.returns``, ``weights``, ... A field must
+    not change unless its name, or the part before the dot, is among an operation's writes.
     """
 
     def __init__(self, fields: Mapping[str, List[Tensor]]) -> None:
