@@ -36,9 +36,7 @@ def main(argv: List[str]) -> int:
     except TaskError as error:
         raise ConfigError([error]) from error
     if options.svg:
-        from isaac_appo.topology.svg import svg
-
-        _write(options.svg, svg(spec))
+        _draw(options.svg, spec)
     print(json.dumps(spec, indent=2) if options.json else _text(spec))
     return 0
 
@@ -70,9 +68,11 @@ def _text(spec: specification.Spec) -> str:
     return f"{diagram(spec, plain)}\n\n{breakdown(spec)}"
 
 
-def _write(path: str, text: str) -> None:
+def _draw(path: str, spec: specification.Spec) -> None:
+    from isaac_appo.topology.svg import svg
+
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(svg(spec), encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"--svg {path}: cannot be written ({error.strerror}). Give another file"]) from error
     print(f"Drawn: {path}", file=sys.stderr)

@@ -12,6 +12,7 @@ from isaac_appo.config.errors import ConfigError, Finding
 from isaac_appo.topology import contract, estimate, responsibilities
 from isaac_appo.topology.document import read_mapping
 from isaac_appo.topology.estimate import LagPrediction, Topology
+from isaac_appo.topology.responsibilities import Verdict
 
 _FLAGS: Tuple[Tuple[str, int, str], ...] = (
     ("rollout_workers", 2, "workers that step environments"),
@@ -42,11 +43,7 @@ class Run(NamedTuple):
 def main(argv: List[str]) -> int:
     """Print the topology; exit code 2 if the design or the command line is refused."""
     options = _parser().parse_intermixed_args(argv)
-    run: Optional[Run] = None
-    if options.overrides or options.config_dir:
-        topology, run = _of_run(options)
-    else:
-        topology = _of_flags(options)
+    topology, run = _of_run(options) if options.overrides or options.config_dir else (_of_flags(options), None)
     given = read_mapping(options.responsibilities, "--responsibilities") if options.responsibilities else {}
     verdict = responsibilities.check(given)
     if options.json:
@@ -54,7 +51,9 @@ def main(argv: List[str]) -> int:
     elif not verdict.violations:
         print("\n".join(_lines(topology, run, given, verdict)))
     if verdict.violations:
-        print(_refusal(verdict), file=sys.stderr)
+        count = f"{len(verdict.violations)} violation{'s' * (len(verdict.violations) > 1)} of the contract"
+        head = f"isaac-appo topology: the design is rejected, {count}:"
+        print("\n  ".join([head, *map(str, verdict.violations)]), file=sys.stderr)
         return 2
     return 0
 
@@ -69,38 +68,37 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="a run's configuration")
     for name, default, text in _FLAGS:
-        parser.add_argument("--" + name.replace("_", "-"), metavar="N", help=f"{text} (default {default})")
+        parser.add_argument(_flag(name), metavar="N", help=f"{text} (default {default})")
     parser.add_argument("--responsibilities", metavar="FILE", help="YAML or JSON: component -> responsibilities")
     parser.add_argument("--config-dir", metavar="DIR", help="folder with your own task/ and train/")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
-# ------------------------------------------------------------------------------------------------------- the numbers
-
-
 def _of_flags(options: argparse.Namespace) -> Topology:
     values, errors = _given(options)
-    n = {name: values.get(name, default) for name, default, _ in _FLAGS}
     if errors:
         raise ConfigError(errors)
+    n = {**{name: default for name, default, _ in _FLAGS}, **values}
     return Topology(**n, num_envs=n["rollout_workers"] * n["envs_per_worker"])
 
 
 def _of_run(options: argparse.Namespace) -> Tuple[Topology, Run]:
     from isaac_appo.commands.compose import compose  # Hydra takes a moment
-    from isaac_appo.config.minibatch import fit_minibatch
 
     values, errors = _given(options)
     words = [*options.overrides, *(["--config-dir", options.config_dir] if options.config_dir else [])]
     config = compose(words, "topology").config
     topology = estimate.topology_of(config)
-    errors += _contradictions(values, topology)
+    for name, value in values.items():  # flags that say something else than the run's configuration
+        actual = getattr(topology, name)
+        if value != actual:
+            fix = f"Write {_OF_A_RUN[name].format(value)}" if name in _OF_A_RUN else "Leave it out"
+            errors.append(Finding(_flag(name), value, f"the run's configuration makes it {actual}", fix))
     if errors:
         raise ConfigError(errors)
-    _, minibatches, _ = fit_minibatch(topology.learner_batch_size, config.ppo.minibatch_size)
-    prediction = estimate.predict(config, config.ppo.mini_epochs * minibatches)
-    return topology, Run(f"{config.task.name}, {config.num_envs} envs, schedule={config.schedule.name}", prediction)
+    title = f"{config.task.name}, {config.num_envs} envs, schedule={config.schedule.name}"
+    return topology, Run(title, estimate.predict(config))
 
 
 def _given(options: argparse.Namespace) -> Tuple[Dict[str, int], List[Finding]]:
@@ -121,43 +119,33 @@ def _given(options: argparse.Namespace) -> Tuple[Dict[str, int], List[Finding]]:
     return values, errors
 
 
-def _contradictions(values: Dict[str, int], topology: Topology) -> List[Finding]:
-    """Flags that say something else than the run's configuration."""
-    errors: List[Finding] = []
-    for name, value in values.items():
-        actual = getattr(topology, name)
-        if value != actual:
-            fix = f"Write {_OF_A_RUN[name].format(value)}" if name in _OF_A_RUN else "Leave it out"
-            errors.append(Finding(_flag(name), value, f"the run's configuration makes it {actual}", fix))
-    return errors
-
-
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-# -------------------------------------------------------------------------------------------------------- the report
+def _as_json(topology: Topology, run: Optional[Run], given: Dict[str, Any], verdict: Verdict) -> Dict[str, Any]:
+    return {
+        "accepted": not verdict.violations,
+        **topology._asdict(),
+        "produced_samples": topology.produced_samples(),
+        "lag_pressure": topology.lag_pressure(),
+        "roles": [role._asdict() for role in contract.ROLES],
+        "queues": [dict(zip(("name", "producer", "consumer", "payload", "here"), q)) for q in contract.QUEUES],
+        "limitation": contract.LIMITATION,
+        "responsibilities": given,
+        "violations": [{"component": f.path, "responsibility": f.value, "rule": f.rule} for f in verdict.violations],
+        "unchecked": verdict.unchecked,
+        **({"run": {"title": run.title, "lag": run.prediction._asdict()}} if run else {}),
+    }
 
 
-def _as_json(
-    topology: Topology, run: Optional[Run], given: Dict[str, Any], verdict: responsibilities.Verdict
-) -> Dict[str, Any]:
-    out = {"accepted": not verdict.violations, **estimate.as_json(topology), **contract.as_json()}
-    out.update({"responsibilities": given, **responsibilities.as_json(verdict)})
-    if run is not None:
-        out["run"] = {"title": run.title, "lag": run.prediction._asdict()}
-    return out
-
-
-def _lines(
-    topology: Topology, run: Optional[Run], given: Dict[str, Any], verdict: responsibilities.Verdict
-) -> List[str]:
+def _lines(topology: Topology, run: Optional[Run], given: Dict[str, Any], verdict: Verdict) -> List[str]:
     lines = [f"Topology of {run.title}" if run else "Topology", "", "Components"]
     counts = {contract.ROLLOUT: topology.rollout_workers, contract.POLICY: topology.policy_workers}
     for role in contract.ROLES:
         count = counts.get(role.component, topology.learners)
-        lines += [f"  {count} x {role.component}: {role.summary}"]
-        lines += [f"      does   {'; '.join(role.duties)}", f"      never  {'; '.join(role.never)}"]
+        head = f"  {count} x {role.component}: {role.summary}"
+        lines += [head, f"      does   {'; '.join(role.duties)}", f"      never  {'; '.join(role.never)}"]
     lines += ["", "Queues (messages are indices, never observations or trajectories)"]
     for q in contract.QUEUES:
         lines += [f"  {q.name}: {q.producer} -> {q.consumer}, {q.payload}", f"      here   {q.here}"]
@@ -181,18 +169,14 @@ def _numbers(t: Topology) -> List[str]:
 
 
 def _lag_lines(p: LagPrediction) -> List[str]:
-    span = f"exactly {p.low}" if p.mean is not None else f"{p.low}..{p.high}"
-    mean = f"mean {p.mean:g}" if p.mean is not None else f"a mean within {p.low}..{p.high} that threads decide"
-    sgd = f"{p.low * p.sgd_steps}" if p.mean is not None else f"{p.low}..{p.high * p.sgd_steps}"
+    if p.mean is not None:
+        span, sgd, mean = f"exactly {p.low}", f"{p.low * p.sgd_steps}", f"mean {p.mean:g}"
+    else:
+        span, sgd = f"{p.low}..{p.high}", f"{p.low}..{p.high * p.sgd_steps}"
+        mean = f"a mean within {span} that threads decide"
     return [
         "",
         f"Predicted lag of the rows that are trained on, from update {p.high} on (update u before that: at most u)",
         f"  {span} updates ({sgd} SGD steps), {mean}",
         f"  {p.law}",
     ]
-
-
-def _refusal(verdict: responsibilities.Verdict) -> str:
-    count = len(verdict.violations)
-    head = f"isaac-appo topology: the design is rejected, {count} violation{'s' if count > 1 else ''} of the contract:"
-    return "\n  ".join([head, *map(str, verdict.violations)])

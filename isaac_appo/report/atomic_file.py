@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any, Callable
-
-__all__ = ["fsync_directory", "write_atomic", "write_json", "write_text"]
 
 
 def fsync_directory(directory: Path) -> None:
@@ -53,14 +50,5 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 def write_json(path: Path, value: Any, durable: bool = True) -> None:
     """Write `value` as indented JSON atomically; non-finite floats, which JSON lacks, become null. Raises OSError."""
-    write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", durable=durable)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+    finite = json.loads(json.dumps(value), parse_constant=lambda name: None)
+    write_text(path, json.dumps(finite, indent=2, allow_nan=False) + "\n", durable=durable)

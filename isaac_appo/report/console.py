@@ -6,19 +6,25 @@ import math
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Callable, Iterable, TextIO
+from typing import Callable, Iterable, TextIO
+
+from rich.console import Console as RichConsole
+from rich.console import Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from isaac_appo.report.sink import Sink
-
-if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
-    from rich.panel import Panel
-
-__all__ = ["MODES", "ConsoleSink", "OffConsole", "PlainConsole", "RichPanel", "make_console"]
 
 MODES = ("auto", "rich", "plain", "off")
 _REFRESH_S = 0.2
 _WIDTH = 100
+_LINE = (
+    "{percent:>6} | step {step} | FPS {fps10}/{fps60}/{fps300} | ETA {eta} | reward {reward} | len {length} | "
+    "KL {kl} | LR {lr} | lag {lag_mean}/{lag_max} | idle P {idle_policy} L {idle_learner} | update {update} | {elapsed}"
+)
 
 
 class ConsoleSink(Sink):
@@ -45,7 +51,7 @@ class OffConsole(ConsoleSink):
 
     def summary(self, title: str, lines: Iterable[str]) -> None:
         rule = "-" * _WIDTH
-        print("\n".join([rule, title, *[f"  {line}" for line in lines], rule]), file=self._stream, flush=True)
+        self.message("\n".join([rule, title, *[f"  {line}" for line in lines], rule]))
 
 
 class PlainConsole(OffConsole):
@@ -66,27 +72,19 @@ class PlainConsole(OffConsole):
         self._pending: str | None = None
 
     def write(self, env_steps: int, update: int, elapsed_s: float, metrics: dict[str, float]) -> None:
-        fields = _fields(env_steps, update, elapsed_s, metrics, *self._totals)
-        self._pending = (
-            "{percent:>6} | step {step} | FPS {fps10}/{fps60}/{fps300} | ETA {eta} | reward {reward} | len {length} | "
-            "KL {kl} | LR {lr} | lag {lag_mean}/{lag_max} | idle P {idle_policy} L {idle_learner} | update {update} | "
-            "{elapsed}"
-        ).format(**fields)
+        self._pending = _LINE.format(**_fields(env_steps, update, elapsed_s, metrics, *self._totals))
         if self._clock() - self._last_print >= self._interval_s:
-            self._show()
+            self.close()
 
     def summary(self, title: str, lines: Iterable[str]) -> None:
         self.close()
         super().summary(title, lines)
 
     def close(self) -> None:
+        """Show the last update, unless that has been done."""
         if self._pending is not None:
-            self._show()
-
-    def _show(self) -> None:
-        self.message(str(self._pending))
-        self._pending = None
-        self._last_print = self._clock()
+            self.message(self._pending)
+            self._pending, self._last_print = None, self._clock()
 
 
 class RichPanel(ConsoleSink):
@@ -100,8 +98,6 @@ class RichPanel(ConsoleSink):
         total_updates: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        from rich.live import Live
-
         self._console, self._title, self._clock = console, title, clock
         self._totals = (total_env_steps, total_updates)
         self._live = Live(console=console, auto_refresh=False)
@@ -118,14 +114,9 @@ class RichPanel(ConsoleSink):
             self._last_draw = self._clock()
 
     def message(self, text: str) -> None:
-        from rich.text import Text
-
         self._console.print(Text(text, overflow="fold"))  # print's own options would also redraw the panel with them
 
     def summary(self, title: str, lines: Iterable[str]) -> None:
-        from rich.panel import Panel
-        from rich.text import Text
-
         self.close()
         self._console.print(Panel(Text("\n".join(lines), overflow="fold"), title=Text(title), title_align="left"))
 
@@ -151,20 +142,12 @@ def make_console(
     terminal = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     if mode == "plain" or (mode == "auto" and not terminal):
         return PlainConsole(stream, total_env_steps, total_updates, interval_s)
-    from rich.console import Console as RichConsole
-
     # Asked for by name, the panel is drawn even where it is not known to work.
     console = RichConsole(file=stream, force_terminal=True if mode == "rich" else None)
     return RichPanel(console, title, total_env_steps, total_updates)
 
 
 def _panel(title: str, fields: dict[str, str], env_steps: int, total: int) -> Panel:
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
     head = Table.grid(expand=True, padding=(0, 1))
     head.add_column(ratio=1)
     head.add_column(justify="right", no_wrap=True)
@@ -218,9 +201,9 @@ def _fields(
 
 
 def _count(value: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size, digits in (("G", 1e9, 2), ("M", 1e6, 2), ("k", 1e3, 1)):
         if value >= size:
-            return f"{value / size:.2f}{unit}" if unit != "k" else f"{value / size:.1f}{unit}"
+            return f"{value / size:.{digits}f}{unit}"
     return f"{value:.0f}"
 
 

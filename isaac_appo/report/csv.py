@@ -11,8 +11,6 @@ from typing import Any, Iterable
 from isaac_appo.report.atomic_file import write_text
 from isaac_appo.report.sink import Sink
 
-__all__ = ["AXES", "CsvSink", "read_columns"]
-
 AXES = ("update", "env_steps", "elapsed_s")
 
 
@@ -27,8 +25,9 @@ class CsvSink(Sink):
     def __init__(self, path: Path, start_update: int = 0) -> None:
         self._path = path
         self._header, rows = _read(path)
-        kept = [row for row in rows if _is_number(row[0]) and float(row[0]) <= start_update]
-        self._header = self._header if kept else list(AXES)
+        kept = [row for row in rows if _number(row[0]) <= start_update]
+        if not kept:
+            self._header = list(AXES)
         self._rewrite(kept)
 
     def write(self, env_steps: int, update: int, elapsed_s: float, metrics: dict[str, float]) -> None:
@@ -57,11 +56,8 @@ def read_columns(path: Path, names: Iterable[str]) -> dict[str, list[float]]:
     header, rows = _read(path)
     if not header:
         raise FileNotFoundError(f"{path} is missing or empty: no metrics were logged there.")
-    places = {name: header.index(name) if name in header else None for name in names}
-    return {
-        name: [math.nan if place is None or not _is_number(row[place]) else float(row[place]) for row in rows]
-        for name, place in places.items()
-    }
+    columns = dict(zip(header, zip(*rows)))
+    return {name: [_number(cell) for cell in columns.get(name, [""] * len(rows))] for name in names}
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -73,12 +69,11 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     return (rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]) if rows else ([], [])
 
 
-def _is_number(cell: str) -> bool:
+def _number(cell: str) -> float:
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return math.nan
 
 
 def _cell(value: Any) -> Any:

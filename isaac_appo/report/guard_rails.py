@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Callable, Deque, List, Mapping, NamedTuple, Optional, Sequence
 
-__all__ = ["Facts", "GuardRails", "idle_advice"]
-
 WINDOW = 100
 """Rows that a rail sees."""
 UNMOVED = 50

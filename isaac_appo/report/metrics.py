@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Iterable, NamedTuple
 
-__all__ = ["METRICS", "MIRRORED", "Metric", "undocumented"]
-
 
 class Metric(NamedTuple):
     meaning: str

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, NamedTuple
 
 from isaac_appo.report.csv import read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["EvalPoint", "reward_curve"]
-
 _LINE, _BEST, _EVAL, _GREY = "#1f5fa8", "#e08214", "#b2182b", "#555555"
 _NICE_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+class Curve(NamedTuple):
+    """The training mean return of a run against env steps and seconds, where it had one."""
+
+    steps: List[float]
+    seconds: List[float]
+    reward: List[float]
 
 
 class EvalPoint(NamedTuple):
@@ -25,41 +32,49 @@ class EvalPoint(NamedTuple):
     std: float = 0.0
 
 
+def read_curve(metrics_csv: Path) -> Curve:
+    """The finite rows of metrics.csv. Raises OSError."""
+    columns = read_columns(metrics_csv, ("env_steps", "elapsed_s", "rewards/step"))
+    rows = [row for row in zip(*columns.values()) if all(map(math.isfinite, row))]
+    return Curve(*map(list, zip(*rows))) if rows else Curve([], [], [])
+
+
 def reward_curve(metrics_csv: Path, png: Path, title: str, eval_point: EvalPoint | None = None) -> bool:
     """Draw the training mean return against env steps (millions), wall time on top; mark the best and the evaluation.
 
     Returns False, and writes nothing, if no row holds a return yet. Raises OSError.
     """
-    columns = read_columns(metrics_csv, ("env_steps", "elapsed_s", "rewards/step"))
-    rows = [row for row in zip(*columns.values()) if all(math.isfinite(value) for value in row)]
-    if not rows:
+    curve = read_curve(metrics_csv)
+    if not curve.reward:
         return False
+    padding = {"figure.constrained_layout.w_pad": 0.15, "figure.constrained_layout.h_pad": 0.1}  # inches
+    with picture(png, padding, figsize=(8.0, 4.8), dpi=150) as axes:
+        _draw(axes, curve, eval_point)
+        _time_axis(axes, curve)
+        axes.set_title(title, loc="left", fontweight="bold", pad=12)
+    return True
+
+
+@contextlib.contextmanager
+def picture(png: Path, style: Mapping[str, Any], **subplots: Any) -> Iterator[Any]:
+    """The axes that `pyplot.subplots` makes, to be drawn on without a display; saved at the end. Raises OSError."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.right": False,
-        "figure.constrained_layout.w_pad": 0.15,  # inches
-        "figure.constrained_layout.h_pad": 0.1,
-    }
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(figsize=(8.0, 4.8), dpi=150, layout="constrained")
-        _draw(axes, rows, eval_point)
-        _time_axis(axes, rows)
-        axes.set_title(title, loc="left", fontweight="bold", pad=12)
+    settings: Any = {"font.size": 10, "axes.spines.right": False, **style}
+    with pyplot.rc_context(settings):
+        figure, axes = pyplot.subplots(layout="constrained", **subplots)
+        yield axes
         figure.savefig(png, metadata={"Software": None})
         pyplot.close(figure)
-    return True
 
 
-def _draw(axes: Axes, rows: list[tuple[float, ...]], eval_point: EvalPoint | None) -> None:
-    steps = [row[0] / 1e6 for row in rows]
-    reward = [row[2] for row in rows]
-    axes.plot(steps, reward, color=_LINE, linewidth=1.8, marker="o" if len(rows) < 3 else None, label="training mean")
-    best = max(range(len(rows)), key=reward.__getitem__)
+def _draw(axes: Axes, curve: Curve, eval_point: EvalPoint | None) -> None:
+    steps, reward = [step / 1e6 for step in curve.steps], curve.reward
+    axes.plot(steps, reward, color=_LINE, linewidth=1.8, marker="o" if len(steps) < 3 else None, label="training mean")
+    best = reward.index(max(reward))
     axes.plot(
         steps[best], reward[best], "*", color=_BEST, markersize=13, markeredgecolor="white", clip_on=False, zorder=4,
         label=f"best training mean: {reward[best]:.1f}",
@@ -77,11 +92,11 @@ def _draw(axes: Axes, rows: list[tuple[float, ...]], eval_point: EvalPoint | Non
     axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none")
 
 
-def _time_axis(axes: Axes, rows: list[tuple[float, ...]]) -> None:
+def _time_axis(axes: Axes, curve: Curve) -> None:
     """Mark round wall times on top, each above the env step that was reached then."""
     import numpy
 
-    steps, seconds = [0.0] + [row[0] / 1e6 for row in rows], [0.0] + [row[1] for row in rows]
+    steps, seconds = [0.0, *(step / 1e6 for step in curve.steps)], [0.0, *curve.seconds]
     total = seconds[-1]
     every = next((nice for nice in _NICE_S if total / nice <= 8), max(1, int(total / 8)))
     unit, size = ("s", 1) if total < 120 else ("min", 60) if total < 7200 else ("h", 3600)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Callable, Iterable, NamedTuple, TextIO
 
 from isaac_appo.report.console import ConsoleSink, make_console
@@ -17,8 +17,6 @@ from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.sink import Sink
 from isaac_appo.report.tensorboard import TensorboardSink
 from isaac_appo.report.wandb_sink import WandbOptions, WandbSink
-
-__all__ = ["Reporter", "Start"]
 
 
 class Start(NamedTuple):
@@ -63,8 +61,7 @@ class Reporter:
         if tensorboard:
             self._open("TensorBoard", lambda: TensorboardSink(run_dir.tensorboard, start.env_steps))
         if wandb is not None:
-            options = wandb
-            self._open("W&B", lambda: WandbSink(options, run_dir, self.message, self.warn))
+            self._open("W&B", partial(WandbSink, wandb, run_dir, self.message, self.warn))
         self._open("heartbeat.json", lambda: _Heartbeat(run_dir))
 
     @property
@@ -79,26 +76,19 @@ class Reporter:
             self.fps.update(env_steps)
             row = {**{key: float(value) for key, value in metrics.items()}, **self.fps.rates()}
             elapsed = self.elapsed_s
-            for name in list(self._sinks):
-                self._guard(name, lambda sink: sink.write(env_steps, update, elapsed, row))
+            self._each(lambda sink: sink.write(env_steps, update, elapsed, row))
 
     def video(self, path: Path, env_steps: int) -> None:
         """Offer a finished video, recorded at `env_steps`, to every sink."""
-        with self._lock:
-            for name in list(self._sinks):
-                self._guard(name, lambda sink: sink.video(path, env_steps))
+        self._each(lambda sink: sink.video(path, env_steps))
 
     def artifact(self, path: Path) -> None:
         """Offer a file worth keeping to every sink."""
-        with self._lock:
-            for name in list(self._sinks):
-                self._guard(name, lambda sink: sink.artifact(path))
+        self._each(lambda sink: sink.artifact(path))
 
     def message(self, text: str) -> None:
         """Say `text` above the live panel and in log.txt."""
-        with self._lock:
-            self._append_log(text)
-            self._say(lambda console: console.message(text))
+        self._tell(text, lambda console: console.message(text))
 
     def warn(self, text: str) -> None:
         """A message that starts with WARNING."""
@@ -107,23 +97,18 @@ class Reporter:
     def summary(self, lines: Iterable[str]) -> None:
         """Show the closing block and store it in log.txt."""
         lines = list(lines)
-        with self._lock:
-            self._append_log("\n".join(lines))
-            self._say(lambda console: console.summary(self._title, lines))
+        self._tell("\n".join(lines), lambda console: console.summary(self._title, lines))
 
     def close(self) -> None:
         """Close every sink. A second call does nothing."""
         with self._lock:
-            for name in list(self._sinks):
-                self._guard(name, lambda sink: sink.close())
+            self._each(lambda sink: sink.close())
             self._sinks.clear()
 
     def __enter__(self) -> Reporter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, name: str, make: Callable[[], Sink]) -> None:
@@ -132,10 +117,12 @@ class Reporter:
         except (OSError, ImportError) as error:
             self.warn(f"{name} is off, it could not be opened: {error}. Training goes on.")
 
-    def _guard(self, name: str, use: Callable[[Sink], None]) -> None:
-        sink = self._sinks.get(name)
-        if sink is None:
-            return
+    def _each(self, use: Callable[[Sink], None]) -> None:
+        with self._lock:
+            for name, sink in list(self._sinks.items()):
+                self._guard(name, sink, use)
+
+    def _guard(self, name: str, sink: Sink, use: Callable[[Sink], None]) -> None:
         try:
             use(sink)
         except Exception as error:  # whatever a reporter does wrong, hours of training weigh more
@@ -144,20 +131,21 @@ class Reporter:
                 sink.close()
             self.warn(f"{name} is off for the rest of this run: {type(error).__name__}: {error}. Training goes on.")
 
-    def _say(self, use: Callable[[ConsoleSink], None]) -> None:
-        if not self._console_works:
-            return
-        try:
-            use(self._console)
-        except Exception as error:  # a closed pipe or terminal
-            self._console_works = False
-            self._append_log(f"WARNING: the console is gone ({type(error).__name__}: {error}). Training goes on.")
+    def _tell(self, text: str, show: Callable[[ConsoleSink], None]) -> None:
+        """Append `text` to log.txt and `show` it; each goes on without the other."""
+        with self._lock:
+            self._append_log(text)
+            try:
+                if self._console_works:
+                    show(self._console)
+            except Exception as error:  # a closed pipe or terminal
+                self._console_works = False
+                self._append_log(f"WARNING: the console is gone ({type(error).__name__}: {error}). Training goes on.")
 
     def _append_log(self, text: str) -> None:
-        if not self._log_works:
-            return
         try:
-            self._run_dir.append_log(text)
+            if self._log_works:
+                self._run_dir.append_log(text)
         except OSError as error:
             self._log_works = False
             self.warn(f"log.txt is off for the rest of this run: {error}. Training goes on.")

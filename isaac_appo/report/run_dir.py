@@ -19,8 +19,6 @@ from typing import Any, Iterable
 from isaac_appo.errors import UserError
 from isaac_appo.report.atomic_file import write_json, write_text
 
-__all__ = ["RunDir", "RunDirBusy", "RunDirError"]
-
 _LOCK = ".lock"
 _FOLDERS = ("checkpoints", "tb", "export", "nan_dump")
 _USED = ("run.json", "config.yaml", "metrics.csv")  # any of these, or a checkpoint: the directory holds a run
@@ -45,8 +43,6 @@ class RunDir:
         self.root, self.path = root, path
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tb"
-        self.export = path / "export"
-        self.nan_dump = path / "nan_dump"
         self.config_yaml = path / "config.yaml"
         self.overrides_txt = path / "overrides.txt"
         self.run_json = path / "run.json"
@@ -62,14 +58,14 @@ class RunDir:
     @classmethod
     def create(cls, root: str | Path, task: str, experiment: str, seed: int) -> RunDir:
         """Make and lock the directory. Raises RunDirBusy if a process holds it, RunDirError on a bad name."""
-        for key, name in (("task", task), ("experiment", experiment or "default")):
+        identity = {"task": task, "experiment": experiment or "default"}
+        for key, name in identity.items():
             if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or set(name) == {"."}:
                 raise RunDirError(f"{key}={name!r}: only letters, digits, '_', '-' and '.', as it names a folder.")
         root = Path(root).expanduser().absolute()
-        path = root / task / (experiment or "default") / f"s{seed}"
+        path = root.joinpath(*identity.values(), f"s{seed}")
         path.mkdir(parents=True, exist_ok=True)
-        identity = {"task": task, "experiment": experiment or "default", "seed": seed}
-        return cls(root, path, _take_lock(path), identity)
+        return cls(root, path, _take_lock(path), {**identity, "seed": seed})
 
     def prepare(self, resume: str) -> None:
         """Allow or refuse to train here under `resume=auto|never|PATH`, then make folders, `run.json` and `latest`.
@@ -77,8 +73,9 @@ class RunDir:
         Raises RunDirError, having touched nothing, if `never`, or a checkpoint of another run, meets a used directory:
         its metrics and checkpoints would be lost.
         """
-        foreign = resume not in ("auto", "never") and self.path.resolve() not in _ancestry(Path(resume).expanduser())
-        if (resume == "never" or foreign) and self._is_used():
+        source = Path(resume).expanduser().resolve()
+        own = resume == "auto" or (resume != "never" and self.path.resolve() in (source, *source.parents))
+        if not own and self._is_used():
             raise RunDirError(
                 f"resume={resume}: {self.path} already holds a run, which would be lost. "
                 "Use experiment=NAME for a new one, or resume=auto to go on with this one."
@@ -124,10 +121,9 @@ class RunDir:
 
     def close(self, status: str, exit_code: int) -> None:
         """Store how the run ended and release the lock. A second call does nothing."""
-        if self._lock is None:
-            return
         try:
-            self.write_run_json(status=status, exit_code=exit_code, end=_now())
+            if self._lock is not None:
+                self.write_run_json(status=status, exit_code=exit_code, end=_now())
         finally:
             self.release()
 
@@ -150,22 +146,15 @@ def _take_lock(path: Path) -> int:
     except BlockingIOError as error:
         owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "unknown"
         os.close(descriptor)
-        raise RunDirBusy(
-            f"{path} is in use by process {owner}. Wait for it, or train beside it with experiment=NAME."
-        ) from error
+        text = f"{path} is in use by process {owner}. Wait for it, or train beside it with experiment=NAME."
+        raise RunDirBusy(text) from error
     except OSError as error:
         os.close(descriptor)
-        raise RunDirError(
-            f"{path} cannot be locked ({error}); choose a run_root= on a file system with locks."
-        ) from error
+        text = f"{path} cannot be locked ({error}); choose a run_root= on a file system with locks."
+        raise RunDirError(text) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
-
-
-def _ancestry(path: Path) -> list[Path]:
-    resolved = path.resolve()
-    return [resolved, *resolved.parents]
 
 
 def _point_latest(root: Path, path: Path) -> None:
@@ -198,15 +187,13 @@ def _version(package: str) -> str | None:
 
 def _git_state(folder: Path) -> tuple[str | None, bool | None]:
     """Commit and whether tracked files differ from it; (None, None) outside a repository or without git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
-
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None, None
+    sha, _, dirty = found.partition("-")
+    return sha, bool(dirty)
 
 
 def _now() -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-__all__ = ["HIDDEN", "scrub"]
-
 HIDDEN = "[scrubbed]"
 
 _NAME = re.compile(r"(?i)(api[_-]?key|(^|[_-])keys?$|token|secret|passw|passphrase|credential|netrc)")

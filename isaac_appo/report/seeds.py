@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import yaml
 
-from isaac_appo.report.csv import read_columns
+from isaac_appo.report.plots import Curve, picture, read_curve
 
-__all__ = ["Curve", "Group", "draw_groups", "find_runs", "group_runs", "groups_table", "mean_and_spread"]
-
-_SEEDS = (("seed",), ("train", "params", "seed"))
+_SEEDS = ("seed", "train.params.seed")
 _POINTS = 200
-
-
-class Curve(NamedTuple):
-    """One run: its training mean return against env steps and seconds, where it had one."""
-
-    steps: List[float]
-    seconds: List[float]
-    reward: List[float]
 
 
 class Group(NamedTuple):
@@ -48,63 +38,39 @@ def find_runs(paths: Iterable[Path]) -> List[Path]:
     return list(dict.fromkeys(run.resolve() for run in found))
 
 
-def read_curve(run: Path) -> Curve:
-    """The finite rows of metrics.csv. Raises OSError."""
-    columns = read_columns(run / "metrics.csv", ("env_steps", "elapsed_s", "rewards/step"))
-    rows = [row for row in zip(*columns.values()) if all(map(math.isfinite, row))]
-    return Curve(*(list(column) for column in zip(*rows))) if rows else Curve([], [], [])
-
-
 def group_runs(runs: Sequence[Path]) -> List[Group]:
     """Runs with equal config.yaml but for the seed, labelled by experiment and by what else tells them apart."""
-    configs = [_without_seed(_read_config(run)) for run in runs]
-    groups: List[Tuple[Dict[str, Any], List[Path]]] = []
-    for run, config in zip(runs, configs):
-        match = next((members for known, members in groups if known == config), None)
-        if match is None:
-            groups.append((config, [run]))
-        else:
-            match.append(run)
-    labels = [f"{members[0].parent.name}" for _, members in groups]
-    tasks = [str(config.get("task", {}).get("name", members[0].parent.parent.name)) for config, members in groups]
-    for i, (config, _) in enumerate(groups):
-        same = [j for j in range(len(groups)) if (tasks[j], labels[j].split(" ")[0]) == (tasks[i], labels[i])]
-        differing = _differing([groups[j][0] for j in same]) if len(same) > 1 else []
-        labels[i] = " ".join([labels[i], *(f"{key}={_flat(config).get(key)}" for key in differing)])
-    return make_groups((task, label, members) for task, label, (_, members) in zip(tasks, labels, groups))
+    settings = [_settings(run) for run in runs]
+    distinct = [own for i, own in enumerate(settings) if own not in settings[:i]]
+    found = [(own, [run for run, other in zip(runs, settings) if other == own]) for own in distinct]
+    names = [(str(own.get("task.name", of[0].parent.parent.name)), of[0].parent.name) for own, of in found]
+    named = []
+    for (task, experiment), (own, members) in zip(names, found):
+        like = [other for name, (other, _) in zip(names, found) if name == (task, experiment)]
+        keys = dict.fromkeys(key for other in like for key in other)
+        apart = [key for key in keys if any(other.get(key) != like[0].get(key) for other in like)]
+        named.append((task, " ".join([experiment, *(f"{key}={own.get(key)}" for key in apart)]), members))
+    return make_groups(named)
 
 
 def make_groups(named: Iterable[Tuple[str, str, Sequence[Path]]]) -> List[Group]:
     """(task, label, run folders) to groups; a run without a finished episode is left out, and so is an empty group."""
-    groups = [Group(task, label, [read_curve(run) for run in runs]) for task, label, runs in named]
+    groups = [Group(task, label, [read_curve(run / "metrics.csv") for run in runs]) for task, label, runs in named]
     full = [Group(g.task, g.label, [curve for curve in g.curves if curve.reward]) for g in groups]
     return [group for group in full if group.curves]
 
 
-def _read_config(run: Path) -> Dict[str, Any]:
+def _settings(run: Path) -> Dict[str, Any]:
+    """The values of config.yaml by dotted key, without the seeds; the run's own path where the file is missing."""
     file = run / "config.yaml"
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {"run": str(run)}
-
-
-def _without_seed(config: Dict[str, Any]) -> Dict[str, Any]:
-    for *parents, name in _SEEDS:
-        section: Any = config
-        for parent in parents:
-            section = section.get(parent, {})
-        section.pop(name, None)
-    return config
+    config = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {"run": str(run)}
+    return {key: value for key, value in _flat(config).items() if key not in _SEEDS}
 
 
 def _flat(tree: Any, prefix: str = "") -> Dict[str, Any]:
     if not isinstance(tree, dict):
         return {prefix[:-1]: tree}
     return {key: value for name, node in tree.items() for key, value in _flat(node, f"{prefix}{name}.").items()}
-
-
-def _differing(configs: Sequence[Dict[str, Any]]) -> List[str]:
-    flat = [_flat(config) for config in configs]
-    keys = dict.fromkeys(key for config in flat for key in config)
-    return [key for key in keys if any(config.get(key) != flat[0].get(key) for config in flat)]
 
 
 def mean_and_spread(curves: Sequence[Curve], against: str) -> Tuple[Any, Any, Any]:
@@ -123,41 +89,22 @@ def mean_and_spread(curves: Sequence[Curve], against: str) -> Tuple[Any, Any, An
 def groups_table(groups: Sequence[Group]) -> str:
     """Markdown: per task the settings by mean final return, best first."""
     lines = ["| task | setting | seeds | final return | env steps | seconds |", "|---|---|---|---|---|---|"]
-    for group in sorted(groups, key=lambda g: (g.task, -_mean(g.finals))):
-        spread = f" ± {_std(group.finals):.1f}" if len(group.finals) > 1 else ""
-        steps = _mean([curve.steps[-1] for curve in group.curves])
-        seconds = _mean([curve.seconds[-1] for curve in group.curves])
-        cells = [group.task, group.label, str(len(group.curves)), f"{_mean(group.finals):.1f}{spread}"]
+    for group in sorted(groups, key=lambda g: (g.task, -mean(g.finals))):
+        spread = f" ± {stdev(group.finals):.1f}" if len(group.finals) > 1 else ""
+        steps = mean(curve.steps[-1] for curve in group.curves)
+        seconds = mean(curve.seconds[-1] for curve in group.curves)
+        cells = [group.task, group.label, str(len(group.curves)), f"{mean(group.finals):.1f}{spread}"]
         lines.append("| " + " | ".join([*cells, f"{steps:,.0f}", f"{seconds:.1f}"]) + " |")
     return "\n".join(lines)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _std(values: Sequence[float]) -> float:
-    mean = _mean(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
 def draw_groups(groups: Sequence[Group], png: Path) -> None:
     """A row of axes for each task: mean and spread over seeds against env steps, and against wall time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     tasks = sorted({group.task for group in groups})
-    style: Any = {"font.size": 10, "axes.spines.right": False, "axes.spines.top": False}
-    with pyplot.rc_context(style):
-        figure, grid = pyplot.subplots(
-            len(tasks), 2, figsize=(11.0, 4.2 * len(tasks)), dpi=130, layout="constrained", squeeze=False, sharey="row"
-        )
+    shape = {"nrows": len(tasks), "ncols": 2, "squeeze": False, "sharey": "row"}
+    with picture(png, {"axes.spines.top": False}, figsize=(11.0, 4.2 * len(tasks)), dpi=130, **shape) as grid:
         for task, row in zip(tasks, grid):
             _draw_task(row, task, [group for group in groups if group.task == task])
-        figure.savefig(png, metadata={"Software": None})
-        pyplot.close(figure)
 
 
 def _draw_task(row: Any, task: str, groups: Sequence[Group]) -> None:
@@ -165,10 +112,11 @@ def _draw_task(row: Any, task: str, groups: Sequence[Group]) -> None:
     scales = (("steps", 1e6, "env steps (millions)"), ("seconds", 60.0 if minutes else 1.0, "wall time"))
     for axes, (against, unit, name) in zip(row, scales):
         for group in groups:
-            grid, mean, spread = mean_and_spread(group.curves, against)
+            grid, middle, spread = mean_and_spread(group.curves, against)
             seeds = f"{len(group.curves)} seed{'s' if len(group.curves) > 1 else ''}"
-            (line,) = axes.plot(grid / unit, mean, linewidth=1.8, label=f"{group.label} ({seeds})")
-            axes.fill_between(grid / unit, mean - spread, mean + spread, alpha=0.2, color=line.get_color(), linewidth=0)
+            (line,) = axes.plot(grid / unit, middle, linewidth=1.8, label=f"{group.label} ({seeds})")
+            low, high = middle - spread, middle + spread
+            axes.fill_between(grid / unit, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
         axes.set_xlabel(name)
         axes.set_xlim(left=0.0)
         axes.grid(True, alpha=0.25)

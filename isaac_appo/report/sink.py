@@ -5,8 +5,6 @@ from __future__ import annotations
 import abc
 from pathlib import Path
 
-__all__ = ["Sink"]
-
 
 class Sink(abc.ABC):
     """One destination of metrics. A sink may raise: the reporter then goes on without it."""

@@ -8,8 +8,6 @@ from pathlib import Path
 from isaac_appo.report.metrics import MIRRORED
 from isaac_appo.report.sink import Sink
 
-__all__ = ["TensorboardSink"]
-
 
 class TensorboardSink(Sink):
     """All metrics against env steps; rewards and episode lengths also against updates (`/iter`) and seconds (`/time`).

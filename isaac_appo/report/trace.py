@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from isaac_appo.report.atomic_file import write_text
+from isaac_appo.report.plots import picture
 from isaac_appo.schedule.program import LEARNER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["ARGUMENTS", "GROUPS", "Trace", "render"]
 
 WARMUP_UPDATES = 5
 """Updates before recording: first calls are slow, and the pipeline has to fill."""
@@ -61,32 +60,25 @@ class _Event(NamedTuple):
 
 
 class Trace:
-    """Records operations between two boundaries.
+    """Records the operations of ``updates`` updates, after ``warmup`` others; ``done`` once it has them all.
 
-    Args:
-        updates: how many updates to record.
-        version_of: the snapshot that a policy stream acts with, or the learner's version, by the stream's name; asked
-            at the end of each operation.
-        warmup: updates before that.
-
-    Attributes:
-        done: whether all that was to be recorded has been.
+    version_of: the snapshot that a policy stream acts with, or the learner's version, by the stream's name; asked at
+    the end of each operation.
     """
 
     def __init__(self, updates: int, version_of: Callable[[str], int], warmup: int = WARMUP_UPDATES) -> None:
-        self.updates, self.warmup = updates, warmup
         self.done = False
         self._version_of = version_of
-        self._boundaries = 0
+        self._boundaries, self._first, self._last = 0, max(1, warmup), max(1, warmup) + updates
         self._since: Optional[float] = None
         self._events: List[_Event] = []
 
     def boundary(self) -> bool:
         """An update is over; true while operations are to be handed to :meth:`operation`."""
         self._boundaries += 1
-        if self._boundaries == max(1, self.warmup):
+        if self._boundaries == self._first:
             self._since = time.perf_counter()
-        self.done = self._boundaries >= max(1, self.warmup) + self.updates
+        self.done = self._boundaries >= self._last
         return self._since is not None and not self.done
 
     def operation(self, stream: str, name: str, args: Tuple[int, ...], begin_s: float, end_s: float) -> None:
@@ -99,11 +91,11 @@ class Trace:
 
     def to_json(self, title: str = "") -> str:
         """The trace in Chrome's format, times in microseconds since the recording began."""
-        streams = sorted({event.stream for event in self._events}, key=_order)
+        streams = sorted({event.stream for event in self._events}, key=lambda name: (name == LEARNER, name))
         zero = min((event.begin_s for event in self._events), default=0.0)
-        names = [_metadata("process_name", 0, title or "isaac_appo")]
-        names += [_metadata("thread_name", i, stream) for i, stream in enumerate(streams)]
-        names += [{**_metadata("thread_sort_index", i, ""), "args": {"sort_index": i}} for i in range(len(streams))]
+        names = [_metadata("process_name", 0, name=title or "isaac_appo")]
+        names += [_metadata("thread_name", i, name=stream) for i, stream in enumerate(streams)]
+        names += [_metadata("thread_sort_index", i, sort_index=i) for i in range(len(streams))]
         events = [
             {
                 "ph": "X",
@@ -129,16 +121,8 @@ def _arguments(event: _Event) -> Dict[str, int]:
     return {held: event.version, **dict(zip(ARGUMENTS.get(event.name, ("slab",)), event.args))}
 
 
-def _order(stream: str) -> Tuple[bool, str]:
-    """Policy streams first."""
-    return stream == LEARNER, stream
-
-
-def _metadata(name: str, tid: int, value: str) -> Dict[str, Any]:
-    return {"ph": "M", "name": name, "pid": 0, "tid": tid, "args": {"name": value}}
-
-
-# ---------------------------------------------------------------------------------------------------------- the picture
+def _metadata(kind: str, tid: int, **args: Any) -> Dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": 0, "tid": tid, "args": args}
 
 
 def render(trace_json: Path, png: Path, updates: int = 4) -> None:
@@ -153,44 +137,31 @@ def render(trace_json: Path, png: Path, updates: int = 4) -> None:
         raise ValueError(f"{trace_json} holds no operation: the run was shorter than {WARMUP_UPDATES + 1} updates")
     end = _end_of(events, updates)
     events = [e for e in events if e["ts"] < end]
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    style: Any = {"font.size": 10, "axes.spines.right": False, "axes.spines.top": False, "axes.spines.left": False}
-    with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(figsize=(12.0, 0.9 + 1.1 * len(names)), dpi=150, layout="constrained")
+    size = (12.0, 0.9 + 1.1 * len(names))
+    with picture(png, {"axes.spines.top": False, "axes.spines.left": False}, figsize=size, dpi=150) as axes:
         for row, (tid, name) in enumerate(sorted(names.items())):
             _draw_stream(axes, row, [e for e in events if e["tid"] == tid], end / 1e3)
             axes.text(-0.008, row + 0.08, name, ha="right", va="center", transform=axes.get_yaxis_transform())
         _finish(axes, len(names), end)
         process = next((e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"), "")
         axes.set_title(process, loc="left", fontweight="bold", fontsize=10)
-        figure.savefig(png, metadata={"Software": None})
-        pyplot.close(figure)
 
 
 def _end_of(events: Sequence[Mapping[str, Any]], updates: int) -> float:
     """Where the picture ends, in microseconds: at the end of the last boundary in it."""
     ends = sorted(e["ts"] + e["dur"] for e in events if e["name"] == "boundary")
-    every = max(e["ts"] + e["dur"] for e in events)
-    return float(ends[updates - 1] if len(ends) >= updates else every)
+    return float(ends[updates - 1] if len(ends) >= updates else max(e["ts"] + e["dur"] for e in events))
 
 
 def _draw_stream(axes: Axes, row: int, events: Sequence[Mapping[str, Any]], width: float) -> None:
     for group, colour in _COLOURS.items():
         bars = [(e["ts"] / 1e3, e["dur"] / 1e3) for e in events if _GROUP_OF.get(e["name"], "other") == group]
         axes.broken_barh(bars, (row - 0.2, 0.55), facecolor=colour, edgecolor="white", linewidth=0.2)
-    spans: Dict[int, List[float]] = {}
-    for event in events:
-        slab = event["args"].get("slab")
-        if slab is not None:
-            span = spans.setdefault(slab, [event["ts"] / 1e3, 0.0])
-            span[1] = (event["ts"] + event["dur"]) / 1e3
-    for slab, (begin, end) in spans.items():
+    for slab in dict.fromkeys(e["args"]["slab"] for e in events if "slab" in e["args"]):
+        of_slab = [e for e in events if e["args"].get("slab") == slab]
+        begin, end = of_slab[0]["ts"] / 1e3, (of_slab[-1]["ts"] + of_slab[-1]["dur"]) / 1e3
         axes.broken_barh([(begin, end - begin)], (row - 0.42, 0.18), color=_SHADES[slab % 2], linewidth=0)
-        label = f"slab {slab}" + _held([e for e in events if e["args"].get("slab") == slab])
+        label = f"slab {slab}" + _held(of_slab)
         if min(end, width) - begin > LABEL_SHARE * width:
             axes.text((begin + min(end, width)) / 2, row - 0.33, label, ha="center", va="center", fontsize=8)
 
@@ -213,6 +184,5 @@ def _finish(axes: Axes, rows: int, end_us: float) -> None:
     axes.set_yticks([])
     axes.set_xlabel("ms")
     patches = [Patch(color=colour, label=group) for group, colour in _COLOURS.items()]
-    axes.legend(
-        handles=patches, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(patches), frameon=False, fontsize=8
-    )
+    place: Any = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": len(patches)}
+    axes.legend(handles=patches, frameon=False, fontsize=8, **place)

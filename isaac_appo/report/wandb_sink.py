@@ -18,15 +18,13 @@ import time
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Container, Deque, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from isaac_appo.config import RunConfig
 from isaac_appo.config.errors import ConfigError, Finding
 from isaac_appo.report.run_dir import RunDir
 from isaac_appo.report.scrub import scrub
 from isaac_appo.report.sink import Sink
-
-__all__ = ["WandbOptions", "WandbSink", "wandb_options"]
 
 QUEUE = 2048
 """Entries that may wait, about 6 KB each."""
@@ -69,17 +67,9 @@ def wandb_options(config: RunConfig) -> Optional[WandbOptions]:
         fix = "Name the folder whose code is to be stored, or leave it out"
         raise ConfigError([Finding("wandb_logcode_dir", config.wandb_logcode_dir, "no such folder", fix)])
     name = config.wandb_name or f"{config.task.name}-{config.experiment or 'default'}-s{config.seed}"
-    return WandbOptions(
-        config.wandb,
-        config.wandb_project,
-        config.wandb_entity,
-        config.wandb_group,
-        name,
-        [str(tag) for tag in config.wandb_tags],
-        config.wandb_logcode_dir,
-        config.wandb_artifacts,
-        scrub(asdict(config)),
-    )
+    where = (config.wandb, config.wandb_project, config.wandb_entity, config.wandb_group)
+    tags, code, artifacts = [str(tag) for tag in config.wandb_tags], config.wandb_logcode_dir, config.wandb_artifacts
+    return WandbOptions(*where, name, tags, code, artifacts, scrub(asdict(config)))
 
 
 class WandbSink(Sink):
@@ -92,15 +82,14 @@ class WandbSink(Sink):
     def __init__(
         self, options: WandbOptions, run_dir: RunDir, say: Say, warn: Say, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._options, self._folder, self._say, self._warn = options, run_dir.path, say, warn
-        self._clock = clock
+        self.options, self.folder, self.clock, self.say, self.warn = options, run_dir.path, clock, say, warn
         # A sweep's agent has chosen the id of the run that it starts
-        self._id = os.environ.get("WANDB_RUN_ID") or run_dir.read_run_json().get("wandb_id") or secrets.token_hex(4)
-        run_dir.write_run_json(wandb_id=self._id)
-        self._queue = _Queue()
+        self.id = os.environ.get("WANDB_RUN_ID") or run_dir.read_run_json().get("wandb_id") or secrets.token_hex(4)
+        run_dir.write_run_json(wandb_id=self.id)
+        self.queue = _Queue()
         self._worker: Optional[_Worker] = None
         self._reset: Optional[threading.Thread] = None
-        self._start(options.mode)
+        self._start()
 
     def write(self, env_steps: int, update: int, elapsed_s: float, metrics: Dict[str, float]) -> None:
         axes = {"env_steps": env_steps, "update": update, "elapsed_s": elapsed_s}
@@ -108,11 +97,11 @@ class WandbSink(Sink):
         self._submit(lambda run: run.log(row))
 
     def video(self, path: Path, env_steps: int) -> None:
-        if self._options.artifacts:
+        if self.options.artifacts:
             self._submit(lambda run: _log_video(run, path, env_steps))
 
     def artifact(self, path: Path) -> None:
-        if self._options.artifacts:
+        if self.options.artifacts:
             self._submit(lambda run: _log_artifact(run, path))
 
     def close(self) -> None:
@@ -121,35 +110,35 @@ class WandbSink(Sink):
         while self._worker is not None:
             worker = self._worker
             worker.join(CLOSE_S)
-            self._tell(worker)
+            worker.tell()
             if worker.error is None and not worker.is_alive():
                 break
             reason = worker.error or f"no answer within {CLOSE_S:.0f} s"
             if worker.in_hand is _finish:
                 self._give_up(worker)
-                self._warn(f"W&B did not finish ({_text(reason)}). {self._how_to_upload()}")
+                self.warn(f"W&B did not finish ({_text(reason)}). {self._how_to_upload()}")
                 break
             self._fall_back(worker, reason)
         self._worker = None
         if self._reset is not None:
             self._reset.join(5.0)
-        if self._queue.dropped:
-            self._warn(f"W&B missed {self._queue.dropped} rows while it was blocked; metrics.csv has them.")
+        if self.queue.dropped:
+            self.warn(f"W&B missed {self.queue.dropped} rows while it was blocked; metrics.csv has them.")
 
     def _submit(self, job: Job) -> None:
         worker = self._worker
         if worker is None:
             return
-        self._queue.put(job)
-        self._tell(worker)
+        self.queue.put(job)
+        worker.tell()
         since = worker.since
         if worker.error is not None:
             self._fall_back(worker, worker.error)
-        elif since is not None and self._clock() - since > PATIENCE_S:
+        elif since is not None and self.clock() - since > PATIENCE_S:
             self._fall_back(worker, f"no answer for {PATIENCE_S:.0f} s")
 
-    def _start(self, mode: str, fallback: bool = False) -> None:
-        self._worker = _Worker(self._options, mode, self._id, self._folder, self._queue, self._clock, fallback)
+    def _start(self, fallback: bool = False) -> None:
+        self._worker = _Worker(self, fallback)
         self._worker.start()
 
     def _fall_back(self, worker: _Worker, reason: object) -> None:
@@ -157,24 +146,20 @@ class WandbSink(Sink):
             self._give_up(worker)
             text = f"W&B is off for the rest of this run ({_text(reason)}). Training goes on; metrics.csv has all."
         else:
-            self._queue.retire(worker)
-            self._start("offline", fallback=True)
+            self.queue.retire(worker)
+            self._start(fallback=True)
             text = f"W&B failed ({_text(reason)}). Training goes on, logged offline from here. {self._how_to_upload()}"
-        self._warn(text)
+        self.warn(text)
 
     def _give_up(self, worker: _Worker) -> None:
-        self._queue.retire(worker)
+        self.queue.retire(worker)
         self._worker = None
         # Not here, as it might block too; and not left out, as the interpreter would wait for the service at its end
         self._reset = threading.Thread(target=_reset_service, daemon=True)
         self._reset.start()
 
-    def _tell(self, worker: _Worker) -> None:
-        while worker.news:
-            worker.news.popleft()(self._say, self._warn)
-
     def _how_to_upload(self) -> str:
-        return f"Upload it later: wandb sync {self._folder}/wandb/*run-*-{self._id}"
+        return f"Upload it later: wandb sync {self.folder}/wandb/*run-*-{self.id}"
 
 
 class _Queue:
@@ -201,7 +186,7 @@ class _Queue:
                 self._changed.wait()
             if worker.retired:
                 return None
-            worker.in_hand, worker.since = self._jobs.popleft(), worker.clock()
+            worker.in_hand, worker.since = self._jobs.popleft(), worker.sink.clock()
             return worker.in_hand
 
     def retire(self, worker: _Worker) -> None:
@@ -215,48 +200,44 @@ class _Queue:
 class _Worker(threading.Thread):
     """Opens one W&B run and does the jobs in order; a call that raises ends it, with `error` set."""
 
-    def __init__(
-        self,
-        options: WandbOptions,
-        mode: str,
-        run_id: str,
-        folder: Path,
-        queue: _Queue,
-        clock: Callable[[], float],
-        fallback: bool,
-    ) -> None:
+    def __init__(self, sink: WandbSink, fallback: bool) -> None:
         super().__init__(name="wandb", daemon=True)
-        self.mode, self.fallback, self.clock = mode, fallback, clock
-        self._options, self._id, self._folder, self._queue = options, run_id, folder, queue
-        self.since: Optional[float] = clock()
+        self.sink, self.fallback = sink, fallback
+        self.since: Optional[float] = sink.clock()
         self.in_hand: Optional[Job] = None
         self.error: Optional[BaseException] = None
         self.retired = False
-        self.news: Deque[Callable[[Say, Say], None]] = deque()
+        self._news: Deque[Tuple[Say, str]] = deque()
 
     def run(self) -> None:
         try:
             if self.fallback:
                 _reset_service()
             run = self._open()
-            job = self._queue.take(self)
+            job = self.sink.queue.take(self)
             while job is not None:
-                self._do(job, run)
-                job = None if job is _finish else self._queue.take(self)
+                try:
+                    job(run)
+                except _FileError as error:
+                    self._news.append((self.sink.warn, str(error)))
+                job = None if job is _finish else self.sink.queue.take(self)
         except BaseException as error:  # the library's (it also calls sys.exit), the network's, the disk's
             self.error = error
 
-    def _do(self, job: Job, run: Any) -> None:
-        try:
-            job(run)
-        except _FileError as error:
-            text = f"{error}. Training goes on."
-            self.news.append(lambda say, warn: warn(text))
+    def tell(self) -> None:
+        """Say the news in the caller's thread: the reporter may hold its lock while it waits for this one."""
+        while self._news:
+            say, text = self._news.popleft()
+            say(text)
 
     def _open(self) -> Any:
         import wandb
 
-        o = self._options
+        o, sink = self.sink.options, self.sink
+        settings: Dict[str, Any] = {"silent": True, "console": "off", "init_timeout": INIT_TIMEOUT_S}
+        settings.update(disable_git=True, x_disable_meta=True)  # meta: the command line, which nothing has scrubbed
+        if "x_transaction_log_flush_interval" in getattr(wandb.Settings, "model_fields", ()):  # not in every version
+            settings["x_transaction_log_flush_interval"] = FLUSH_S
         wandb.setup(wandb.Settings(silent=True))  # it would ask for a key on the terminal, and draw over the console
         run = wandb.init(
             project=o.project,
@@ -264,23 +245,23 @@ class _Worker(threading.Thread):
             group=o.group or None,
             name=o.name,
             tags=o.tags,
-            id=self._id,
+            id=sink.id,
             resume="allow",
             config=o.config,
             allow_val_change=True,
-            dir=str(self._folder),
+            dir=str(sink.folder),
             # Asked to be online, the library may still be told WANDB_MODE=offline, as on a cluster's compute nodes
-            mode=None if self.mode == "online" else "offline",
+            mode=None if o.mode == "online" and not self.fallback else "offline",
             reinit="create_new",
             save_code=False,
-            settings=_settings(getattr(wandb.Settings, "model_fields", ())),
+            settings=settings,
         )
         run.define_metric("*", step_metric="env_steps")
         if o.code_dir:
             run.log_code(o.code_dir)
         if not self.fallback:
             place = run.url or f"offline. Upload it later: wandb sync {Path(run.dir).parent}"
-            self.news.append(lambda say, warn: say(f"W&B: {place}"))
+            self._news.append((sink.say, f"W&B: {place}"))
         return run
 
 
@@ -288,17 +269,12 @@ class _FileError(Exception):
     """A file was not taken; the run itself is well."""
 
 
-def _settings(known: Container[str]) -> Dict[str, Any]:
-    """What the library is told beside a run's identity, as far as this version of it has the setting."""
-    settings = {
-        "silent": True,
-        "console": "off",
-        "init_timeout": INIT_TIMEOUT_S,
-        "disable_git": True,
-        "x_disable_meta": True,  # it would upload the command line, which nothing has scrubbed
-    }
-    flush = "x_transaction_log_flush_interval"
-    return {**settings, flush: FLUSH_S} if flush in known else settings
+@contextlib.contextmanager
+def _taking(file: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _FileError(f"W&B did not take the {file}: {error}. Training goes on.") from error
 
 
 def _text(reason: object) -> str:
@@ -312,10 +288,8 @@ def _finish(run: Any) -> None:
 def _log_video(run: Any, path: Path, env_steps: int) -> None:
     import wandb
 
-    try:
+    with _taking(f"video {path}"):
         video = wandb.Video(str(path))
-    except (OSError, ValueError) as error:
-        raise _FileError(f"W&B did not take the video {path}: {error}") from error
     run.log({"env_steps": env_steps, "video": video})
 
 
@@ -323,11 +297,9 @@ def _log_artifact(run: Any, path: Path) -> None:
     import wandb
 
     artifact = wandb.Artifact(f"policy-{run.id}", type="model")
-    try:
+    with _taking(f"file {path}"):
         # Immutable and uncached: uploaded from where it lies, not copied into a folder of the user's home
         artifact.add_file(str(path), policy="immutable", skip_cache=True)
-    except (OSError, ValueError) as error:
-        raise _FileError(f"W&B did not take the file {path}: {error}") from error
     run.log_artifact(artifact)
 
 

@@ -6,7 +6,6 @@ has shapes and no memory, and the policy by its own byte buffer.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Dict, List, Mapping, NamedTuple
 
 import torch
@@ -25,6 +24,7 @@ from isaac_appo.topology.estimate import predict
 Spec = Dict[str, Any]
 
 _META = torch.device("meta")
+_METRICS = ["episode return and length", "losses, entropy, KL", "lag and row accounts", "env steps per second"]
 
 
 class Group(NamedTuple):
@@ -62,11 +62,9 @@ def groups_of(layout: Layout) -> List[Group]:
     """Every group of persistent tensors that grows with the run's settings, its size exact."""
     program, policy = layout.program, layout.policy
     slab_bytes = sum(_bytes(slab.tensors()) for slab in layout.slabs)
-    horizon, num_envs = layout.batch.horizon, layout.batch.num_envs
-    targets = 4 * num_envs * ((horizon + 1) + 3 * horizon)
-    workers = program.num_workers
+    horizon, workers, parameters = layout.batch.horizon, program.num_workers, policy.parameters.numel()
+    targets = 4 * layout.batch.num_envs * ((horizon + 1) + 3 * horizon)
     ring = f"{workers} worker{'s' * (workers > 1)} x {program.num_slabs} slabs of {horizon} steps"
-    parameters = policy.parameters.numel()
     return [
         Group("slabs", ring, program.num_slabs * slab_bytes),
         Group("batch", f"{layout.batch.count} minibatches of {layout.batch.size:,} rows", _bytes(vars(layout.batch))),
@@ -82,37 +80,31 @@ def blueprint_of(config: RunConfig) -> Spec:
     engine = choose_engine(config)
     layout = layout_of(config)
     groups = [group._replace(device=engine.device) for group in groups_of(layout)]
-    gpu = engine.device != "cpu"
     return {
         "task": config.task.name,
         "algorithm": "APPO",
         "policy": "on-policy",
-        "placement": "gpu-native" if gpu else "cpu-native",
+        "placement": "cpu-native" if engine.device == "cpu" else "gpu-native",
         "process_topology": _topology(config, layout.program),
         "rollout_worker_layer": _rollout(config, layout, engine),
-        "experience_buffer_storage_layer": _buffer(layout, groups),
-        "learner_optimizer_layer": _learner(config, layout, groups),
-        "evaluation_logging_hook_layer": {"metrics": list(_METRICS), "hooks": _hooks(config)},
+        "experience_buffer_storage_layer": _buffer(layout, groups[0]),
+        "learner_optimizer_layer": _learner(config, layout, engine.device),
+        "evaluation_logging_hook_layer": {"metrics": _METRICS, "hooks": _hooks(config)},
         "tensor_groups": [group._asdict() for group in groups],
         "total_bytes": sum(group.bytes for group in groups),
     }
 
 
-_METRICS = ("episode return and length", "losses, entropy, KL", "lag and row accounts", "env steps per second")
-
-
 def _topology(config: RunConfig, program: Program) -> Spec:
     s = config.schedule
     shards = shard_sizes(config.num_envs, program.num_workers)
-    role, threads = "rollout worker and policy worker", s.policy_threads
-    streams: List[Spec] = [
-        {"name": policy_name(w), "role": role, "envs": n, "torch_threads": threads} for w, n in enumerate(shards)
-    ]
-    streams.append({"name": LEARNER, "role": "learner", "envs": 0, "torch_threads": s.learner_threads})
-    lag = predict(config, program.epochs * program.minibatches)
+    role = "rollout worker and policy worker"
+    streams = [(policy_name(w), role, envs, s.policy_threads) for w, envs in enumerate(shards)]
+    streams.append((LEARNER, "learner", 0, s.learner_threads))
+    lag = predict(config)
     return {
         "kind": "single-process",
-        "streams": streams,
+        "streams": [dict(zip(("name", "role", "envs", "torch_threads"), stream)) for stream in streams],
         "executor": s.executor,
         "communication": "shared tensors and events; no pipes, sockets or serialisation",
         "schedule": s.name,
@@ -135,29 +127,27 @@ def _rollout(config: RunConfig, layout: Layout, engine: EngineChoice) -> Spec:
     }
 
 
-def _buffer(layout: Layout, groups: List[Group]) -> Spec:
-    slabs, program = groups[0], layout.program
+def _buffer(layout: Layout, slabs: Group) -> Spec:
     tensors = [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).partition(".")[2]}
         for name, tensor in layout.slabs[0].tensors().items()
     ]
-    rows = layout.batch.rows * program.num_slabs
+    count = layout.program.num_slabs
     return {
         "buffer_class": "RolloutBuffer",
-        "implementation": f"ring of {program.num_slabs} slabs per worker, T+1 rows of observations and values",
+        "implementation": f"ring of {count} slabs per worker, T+1 rows of observations and values",
         "lifetime": "cleared after each update",
         "location": "in-process RAM" if slabs.device == "cpu" else "device memory",
         "device": slabs.device,
-        "capacity_transitions": rows,
+        "capacity_transitions": layout.batch.rows * count,
         "capacity_bytes": slabs.bytes,
         "slab_of_first_worker": tensors,
     }
 
 
-def _learner(config: RunConfig, layout: Layout, groups: List[Group]) -> Spec:
-    by_name = {group.name: group.bytes for group in groups}
+def _learner(config: RunConfig, layout: Layout, device: str) -> Spec:
     return {
-        "device": groups[0].device,
+        "device": device,
         "transfer": "none: slabs, batch and policy lie on one device",
         "rows_per_update": layout.batch.rows,
         "minibatches": layout.batch.count,
@@ -167,20 +157,20 @@ def _learner(config: RunConfig, layout: Layout, groups: List[Group]) -> Spec:
         "loss": config.loss.name,
         "optimizer": "Adam, fused over one flat buffer",
         "parameters": layout.policy.parameters.numel(),
-        "batch_bytes": by_name["batch"],
+        "batch_bytes": _bytes(vars(layout.batch)),
         "parameter_sync": f"{layout.policy.bytes.numel():,} bytes a version, one copy to publish and one to adopt",
         "loop": ["minibatch: forward, loss, backward, clip, Adam, all in place"],
     }
 
 
 def _hooks(config: RunConfig) -> List[Spec]:
-    report, ppo, evaluation = asdict(config.report), config.ppo, config.eval
+    report, ppo, evaluation = config.report, config.ppo, config.eval
     saved = f"every {ppo.save_frequency} updates and at the end" if ppo.save_frequency else "at the end"
-    console = {"rich": "live", "off": "never"}.get(report["console"], f"every {report['interval']:g} s, or live")
+    console = {"rich": "live", "off": "never"}.get(report.console, f"every {report.interval:g} s, or live")
     rows = [
-        ("console", console, report["console"]),
+        ("console", console, report.console),
         ("metrics.csv", "every update", "one row an update"),
-        ("TensorBoard", "every update" if report["tensorboard"] else "never", "rl_games' tags"),
+        ("TensorBoard", "every update" if report.tensorboard else "never", "rl_games' tags"),
         ("W&B", "never" if config.wandb == "disabled" else "every update", config.wandb),
         ("heartbeat", "every update, at most once a second", "for health checks"),
         ("checkpoint", saved, f"{config.keep_checkpoints} kept"),
@@ -191,14 +181,14 @@ def _hooks(config: RunConfig) -> List[Spec]:
         ),
         ("evaluation", _evaluated(config), f"{evaluation.num_envs} episodes, no noise"),
         ("video", f"every {config.capture_video_freq} env steps" if config.capture_video else "never", "videos/"),
-        ("reward curve", "at the end" if report["plot"] else "never", "curve.png"),
+        ("reward curve", "at the end" if report.plot else "never", "curve.png"),
     ]
     return [{"name": name, "frequency": frequency, "detail": detail} for name, frequency, detail in rows]
 
 
 def _evaluated(config: RunConfig) -> str:
-    times = [f"every {config.eval.every} updates, in its own thread"] if config.eval.every else []
-    return " and ".join([*times, *(["at the end"] if config.eval.enabled else [])]) or "never"
+    during = f"every {config.eval.every} updates, in its own thread" if config.eval.every else ""
+    return " and ".join(filter(None, (during, "at the end" if config.eval.enabled else ""))) or "never"
 
 
 def _bytes(tensors: Mapping[str, Any]) -> int:

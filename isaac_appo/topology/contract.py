@@ -7,7 +7,7 @@ Here a worker's policy stream is both a rollout worker and a policy worker, oper
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
+from typing import Dict, FrozenSet, NamedTuple, Tuple
 
 ROLLOUT, POLICY, LEARNER = "rollout_worker", "policy_worker", "learner"
 
@@ -63,54 +63,36 @@ class Queue(NamedTuple):
 
 QUEUES = (
     Queue(
-        "observation_requests",
-        ROLLOUT,
-        POLICY,
-        "observation-buffer indices (worker, slab, t)",
+        "observation_requests", ROLLOUT, POLICY, "observation-buffer indices (worker, slab, t)",
         "step(worker, slab, t - 1) comes before act(worker, slab, t) on the worker's stream; before the first row, "
-        "wait free[slab]",
-        ("act", "free"),
+        "wait free[slab]", ("act", "free"),
     ),
     Queue(
-        "action_replies",
-        POLICY,
-        ROLLOUT,
-        "action-buffer indices (worker, slab, t)",
-        "act(worker, slab, t) comes before step(worker, slab, t) on the worker's stream",
-        ("step",),
+        "action_replies", POLICY, ROLLOUT, "action-buffer indices (worker, slab, t)",
+        "act(worker, slab, t) comes before step(worker, slab, t) on the worker's stream", ("step",),
     ),
     Queue(
-        "completed_trajectories",
-        ROLLOUT,
-        LEARNER,
-        "trajectory-buffer indices (worker, slab)",
-        "record ready/worker[slab]; given back by record free[slab]",
-        ("ready/", "free"),
+        "completed_trajectories", ROLLOUT, LEARNER, "trajectory-buffer indices (worker, slab)",
+        "record ready/worker[slab]; given back by record free[slab]", ("ready/", "free"),
     ),
     Queue(
-        "policy_updates",
-        LEARNER,
-        POLICY,
-        "snapshot index",
+        "policy_updates", LEARNER, POLICY, "snapshot index",
         "publish(snapshot), record snapshot[s]; read by adopt or pick and copy, given back by record adopted/worker",
         ("publish", "snapshot", "adopted/"),
     ),
-)
+)  # fmt: skip
 
 
 class Operation(NamedTuple):
-    """What an operation of the running pipeline may do.
-
-    Attributes:
-        role: whose work it is; only a learner's operation may record gradients.
-        writes: fields it may change. ``slab.*`` are a slab's; ``batch`` is all of the learner's batch, ``weights`` what
-            is trained, ``snapshots`` the ring, ``acting`` the workers' own copies of the weights.
-        last_row: of the slab fields that it may write, it may write the last row only.
-    """
+    """What an operation of the running pipeline may do."""
 
     role: str
+    """Whose work it is; only a learner's operation may record gradients."""
     writes: FrozenSet[str]
+    """Fields it may change: ``slab.*``, all of the learner's ``batch``, the ``weights`` that are trained, the ring of
+    ``snapshots``, and ``acting``, the workers' own copies of the weights."""
     last_row: bool = False
+    """Of the slab fields that it may write, it may write the last row only."""
 
 
 def _may(role: str, *writes: str, last_row: bool = False) -> Operation:
@@ -138,18 +120,3 @@ OPERATIONS: Dict[str, Operation] = {
     "publish": _may(LEARNER, "snapshots"),
     "boundary": _may(LEARNER),
 }
-
-
-def as_json() -> Dict[str, Any]:
-    """Roles and queues as plain containers."""
-    return {
-        "roles": [
-            {"component": r.component, "summary": r.summary, "duties": list(r.duties), "never": list(r.never)}
-            for r in ROLES
-        ],
-        "queues": [
-            {"name": q.name, "producer": q.producer, "consumer": q.consumer, "payload": q.payload, "here": q.here}
-            for q in QUEUES
-        ],
-        "limitation": LIMITATION,
-    }

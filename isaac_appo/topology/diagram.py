@@ -5,9 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any, List, Mapping, NamedTuple, Tuple
 
-from isaac_appo.topology.specification import LAYERS
-
-Spec = Mapping[str, Any]
+from isaac_appo.topology.specification import LAYERS, Spec
 
 _WIDTH = 76
 _ASCII = str.maketrans("┌┐└┘─│┬▼", "++++-|+v")
@@ -64,23 +62,19 @@ def boxes(spec: Spec) -> List[Box]:
 
 def diagram(spec: Spec, plain: bool = False) -> str:
     """The four layers as boxes and arrows; ``plain`` draws them with ASCII characters alone."""
-    found = boxes(spec)
-    middle = _WIDTH // 2
     lines: List[str] = []
-    for i, box in enumerate(found):
-        top, bottom = ["─"] * _WIDTH, ["─"] * _WIDTH
-        if i:
-            top[middle] = "▼"
-        if box.arrow:
-            bottom[middle] = "┬"
-        lines.append(f"┌{''.join(top)}┐")
-        lines += [f"│{box.title:^{_WIDTH}}│"]
+    for i, box in enumerate(boxes(spec)):
+        lines += [_edge("┌", "▼" if i else "─", "┐"), f"│{box.title:^{_WIDTH}}│"]
         lines += [f"│  {part:<{_WIDTH - 3}} │" for line in box.lines for part in textwrap.wrap(line, _WIDTH - 3)]
-        lines.append(f"└{''.join(bottom)}┘")
+        lines.append(_edge("└", "┬" if box.arrow else "─", "┘"))
         if box.arrow:
-            lines.append(" " * (middle + 1) + f"│ {box.arrow}")
+            lines.append(f"{'│':>{_WIDTH // 2 + 2}} {box.arrow}")
     text = "\n".join(lines)
     return text.translate(_ASCII) if plain else text
+
+
+def _edge(left: str, middle: str, right: str) -> str:
+    return f"{left}{middle:─>{_WIDTH // 2 + 1}}".ljust(_WIDTH + 1, "─") + right
 
 
 def breakdown(spec: Spec) -> str:
@@ -92,7 +86,7 @@ def breakdown(spec: Spec) -> str:
             ("executor", topology["executor"]),
             ("schedule", f"{topology['schedule']}, lag {topology['lag']} updates"),
             ("communication", topology["communication"]),
-            *((s["name"], _stream(s)) for s in topology["streams"]),
+            *map(_stream, topology["streams"]),
         ],
         f"Data placement ({spec['placement']})": [
             ("environment", f"{spec[LAYERS[0]]['device']}, tensors of the engine, stepped in place"),
@@ -117,17 +111,19 @@ def size(count: int) -> str:
 
 def _buffer(spec: Spec) -> List[Tuple[str, str]]:
     buffer = spec[LAYERS[1]]
-    rows = [("class", f"{buffer['buffer_class']}: {buffer['implementation']}"), ("lifetime", buffer["lifetime"])]
-    capacity = f"{buffer['capacity_transitions']:,} transitions, {buffer['capacity_bytes']:,} bytes"
-    rows.append(("capacity", capacity))
-    return rows + [(t["name"], f"{t['dtype']} {t['shape']}") for t in buffer["slab_of_first_worker"]]
+    return [
+        ("class", f"{buffer['buffer_class']}: {buffer['implementation']}"),
+        ("lifetime", buffer["lifetime"]),
+        ("capacity", f"{buffer['capacity_transitions']:,} transitions, {buffer['capacity_bytes']:,} bytes"),
+        *((t["name"], f"{t['dtype']} {t['shape']}") for t in buffer["slab_of_first_worker"]),
+    ]
 
 
-def _stream(stream: Mapping[str, Any]) -> str:
+def _stream(stream: Mapping[str, Any]) -> Tuple[str, str]:
     envs = f", {_count(stream['envs'], 'env')}" if stream["envs"] else ""
     threads = stream["torch_threads"]  # 0: chosen when the run starts
     chosen = _count(threads, "torch thread") if threads else "threads chosen at start"
-    return f"{stream['role']}{envs}, {chosen}"
+    return stream["name"], f"{stream['role']}{envs}, {chosen}"
 
 
 def _section(title: str, rows: List[Tuple[str, str]]) -> str:

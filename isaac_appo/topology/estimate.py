@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+from isaac_appo.config.minibatch import fit_minibatch
 from isaac_appo.config.schema import RunConfig
 from isaac_appo.schedule.throttle import lag_within
 
@@ -46,42 +47,28 @@ class LagPrediction(NamedTuple):
     collected: int
     law: str
 
-    def allows(self, update: int, mean: float, highest: int) -> bool:
-        """Whether a measured update, counted from 0, is as predicted."""
-        reach = min(update, self.high)
-        if self.mean is None:
-            return 0 <= mean <= highest <= reach
-        return mean == highest == reach
 
-
-def predict(config: RunConfig, sgd_steps: int) -> LagPrediction:
+def predict(config: RunConfig) -> LagPrediction:
     """The lag that this configuration's schedule lets happen; slabs that make no version only lower it."""
-    s = config.schedule
+    s, horizon = config.schedule, config.ppo.horizon_length
+    _, minibatches, _ = fit_minibatch(config.num_envs * horizon, config.ppo.minibatch_size)
+    sgd_steps = config.ppo.mini_epochs * minibatches
     if s.name != "free":
         law = f"lockstep: slab i is collected with version max(0, i - {s.lag}), whatever the threads do"
         return LagPrediction(s.lag, s.lag, float(s.lag), sgd_steps, s.lag, law)
-    horizon = config.ppo.horizon_length
     lead = s.max_lead_steps or 2 * s.broadcast_every * horizon
     by_lead = lag_within(lead, horizon)
     high = min(s.max_policy_lag, by_lead)
     limits = f"max_policy_lag = {s.max_policy_lag}, and a lead of {lead} env steps reaches lag {by_lead}"
-    if s.on_excess == "throttle":
-        law = f"free: a worker waits rather than exceed {limits}"
-        return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, high, law)
-    law = f"free: {limits}; what is collected above the limit is {_EXCESS[s.on_excess]}"
-    return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, by_lead, law)
-
-
-_EXCESS = {"mask": "masked", "drop": "dropped with its slab"}
+    law = f"free: a worker waits rather than exceed {limits}"
+    if s.on_excess != "throttle":
+        fate = {"mask": "masked", "drop": "dropped with its slab"}[s.on_excess]
+        law = f"free: {limits}; what is collected above the limit is {fate}"
+    collected = high if s.on_excess == "throttle" else by_lead
+    return LagPrediction(0, high, 0.0 if high == 0 else None, sgd_steps, collected, law)
 
 
 def topology_of(config: RunConfig) -> Topology:
     """A run as a design: a policy stream is a rollout and a policy worker, an update takes a slab of every worker."""
     workers, n, horizon = config.schedule.num_workers, config.num_envs, config.ppo.horizon_length
     return Topology(workers, workers, 1, -(-n // workers), horizon, n * horizon, n)
-
-
-def as_json(topology: Topology) -> Dict[str, Any]:
-    """Numbers and estimates as plain containers."""
-    estimates = {"produced_samples": topology.produced_samples(), "lag_pressure": topology.lag_pressure()}
-    return {**topology._asdict(), **estimates}

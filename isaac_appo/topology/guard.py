@@ -7,6 +7,7 @@ functions are watched for gradients recorded outside the learner.
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import torch
@@ -22,7 +23,6 @@ Fields = Dict[str, List[Tensor]]
 """Field name -> its tensors, one of each slab for ``slab.*``."""
 
 _RULES = {
-    "slab": "it may write {writes} only",
     "batch": "only the learner reads trajectories into batches and makes returns and advantages",
     "weights": "only the learner updates parameters and statistics",
     "snapshots": "only publish writes snapshots",
@@ -35,16 +35,11 @@ class ContractError(RuntimeError):
 
 
 class PipelineGuard:
-    """Wraps the operations of a pipeline so that each is held to :data:`OPERATIONS`.
+    """Wraps the operations of a pipeline so that each is held to :data:`OPERATIONS`; ``calls`` counts what passed.
 
     Operations are run one at a time, whatever the executor, so that a write is blamed on the one that made it.
-
-    Args:
-        fields: the tensors to guard, by the names that ``Operation.writes`` uses: ``slab.rewards``, ``batch.returns``,
-            ``weights``, ... A name outside ``writes``, or whose part before the dot is outside, must not change.
-
-    Attributes:
-        calls: operations that passed, by name.
+    ``fields`` are named as in ``Operation.writes``: ``slab.rewards``, ``batch.returns``, ``weights``, ... A field must
+    not change unless its name, or the part before the dot, is among an operation's writes.
     """
 
     def __init__(self, fields: Mapping[str, List[Tensor]]) -> None:
@@ -71,16 +66,14 @@ class PipelineGuard:
 
         def guarded(*args: Any) -> Any:
             with self._lock:
-                guarded_parts = list(self._parts(operation))
-                before = [part.clone() for _, part in guarded_parts]
-                if operation.role == LEARNER:
+                before = [(field, part, part.clone()) for field, part in self._parts(operation)]
+                with nullcontext() if operation.role == LEARNER else _NoGradients(name, operation.role):
                     result = handler(*args)
-                else:
-                    with _NoGradients(name, operation.role):
-                        result = handler(*args)
-                for (field, part), old in zip(guarded_parts, before):
+                for field, part, old in before:
                     if not _same(part, old):
-                        raise ContractError(f"operation {name}{args} wrote {field}: {_rule(operation, field)}")
+                        own = f"it may write {', '.join(sorted(operation.writes)) or 'nothing'} only"
+                        rule = _RULES.get(field.partition(".")[0], own)
+                        raise ContractError(f"operation {name}{args} wrote {field}: {operation.role}: {rule}")
                 self.calls[name] = self.calls.get(name, 0) + 1
                 return result
 
@@ -103,9 +96,8 @@ def fields_of(pipeline: Pipeline) -> Fields:
         for slab in worker.slabs:
             for name, tensor in slab_fields(slab).items():
                 fields.setdefault(name, []).append(tensor)
-    for name, value in vars(pipeline.learner.batch).items():
-        if isinstance(value, Tensor):
-            fields[f"batch.{name}"] = [value]
+    batch = vars(pipeline.learner.batch).items()
+    fields.update({f"batch.{name}": [value] for name, value in batch if isinstance(value, Tensor)})
     fields["weights"] = [pipeline.learner.policy.bytes]
     fields["snapshots"] = [pipeline.ring.bytes]
     fields["acting"] = [worker.policy.bytes for worker in pipeline.workers]
@@ -115,11 +107,6 @@ def fields_of(pipeline: Pipeline) -> Fields:
 def slab_fields(slab: Slab) -> Dict[str, Tensor]:
     """Tensors of a slab by field, the shape letters left out: ``slab.obs``."""
     return {f"slab.{name.rpartition('_')[0]}": tensor for name, tensor in slab.tensors().items()}
-
-
-def _rule(operation: Operation, field: str) -> str:
-    text = _RULES.get(field.partition(".")[0], "it may write {writes} only")
-    return f"{operation.role}: " + text.format(writes=", ".join(sorted(operation.writes)) or "nothing")
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -137,23 +124,17 @@ class _NoGradients(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
-            raise ContractError(f"{self._where} ran {_name(func)}: {self._rule}")
+            raise ContractError(f"{self._where} ran {func.__name__}: {self._rule}")
         result = func(*args, **(kwargs or {}))
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in _tensors(result)):
-            raise ContractError(f"{self._where} made a result of {_name(func)} that requires grad: {self._rule}")
+            name = getattr(func, "__name__", func)
+            raise ContractError(f"{self._where} made a result of {name} that requires grad: {self._rule}")
         return result
-
-
-def _name(func: Any) -> str:
-    return str(getattr(func, "__name__", func))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _tensors(item)

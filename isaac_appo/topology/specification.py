@@ -18,14 +18,14 @@ LAYERS = (
     "learner_optimizer_layer",
     "evaluation_logging_hook_layer",
 )
-PLACEMENTS = ("cpu-native", "cpu-gpu-split", "gpu-native")
 POLICIES = ("on-policy", "off-policy")
-_ON_POLICY = ("appo", "ppo", "a2c", "a3c", "trpo", "impala", "reinforce")
-_OFF_POLICY = ("sac", "dqn", "td3", "ddpg", "rainbow", "qr-dqn", "ape-x")
+_KNOWN = {
+    "on-policy": ("appo", "ppo", "a2c", "a3c", "trpo", "impala", "reinforce"),
+    "off-policy": ("sac", "dqn", "td3", "ddpg", "rainbow", "qr-dqn", "ape-x"),
+}
 _TRANSFER = re.compile(
     r"""\.(cpu|numpy|item|tolist)\s*\(|\.to\s*\(\s*(device\s*=\s*)?(torch\.device\s*\(\s*)?["']cpu""", re.VERBOSE
 )
-
 _FORBIDS = re.compile(r"\b(never|no|not|without|avoid)\b[^;,]*$", re.IGNORECASE)
 
 
@@ -40,77 +40,63 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _is_list_of(holds: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(holds, value))
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_text, value))
+def _one_of(*known: str) -> Field:
+    return Field(lambda value: value in known, f"must be one of {', '.join(known)}")
 
 
-def _is_named(*keys: str) -> Callable[[Any], bool]:
-    def holds(value: Any) -> bool:
-        return isinstance(value, list) and bool(value) and all(_has_texts(item, keys) for item in value)
+def _entries(*keys: str) -> Field:
+    def holds(item: Any) -> bool:
+        return isinstance(item, dict) and all(_is_text(item.get(key)) for key in keys)
 
-    return holds
-
-
-def _has_texts(item: Any, keys: Tuple[str, ...]) -> bool:
-    return isinstance(item, dict) and all(_is_text(item.get(key)) for key in keys)
+    rule = f"must be a list of entries with a {' and a '.join(keys)}"
+    return Field(lambda value: _is_list_of(holds, value), rule)
 
 
 _TEXT = Field(_is_text, "must be a text")
-_COUNT = Field(_is_count, "must be a whole number of at least 1")
-_TEXTS = Field(_is_texts, "must be a list of texts")
+_COUNT = Field(lambda value: type(value) is int and value >= 1, "must be a whole number of at least 1")
+_TEXTS = Field(lambda value: _is_list_of(_is_text, value), "must be a list of texts")
 
+HEAD: Dict[str, Tuple[Field, str]] = {
+    "policy": (_one_of(*POLICIES), POLICIES[0]),
+    "placement": (_one_of("cpu-native", "cpu-gpu-split", "gpu-native"), "cpu-native"),
+    "algorithm": (_TEXT, "PPO"),
+}
+"""Fields beside the layers, each with an example."""
 FIELDS: Dict[str, Dict[str, Field]] = {
-    "process_topology": {
-        "kind": _TEXT,
-        "streams": Field(_is_named("name", "role"), "must be a list of entries with a name and a role"),
-        "communication": _TEXT,
-    },
+    "process_topology": {"kind": _TEXT, "streams": _entries("name", "role"), "communication": _TEXT},
     LAYERS[0]: {
-        "mode": Field(lambda v: v in ("sync", "async"), "must be sync or async"),
+        "mode": Field(lambda value: value in ("sync", "async"), "must be sync or async"),
         "envs": _COUNT,
         "device": _TEXT,
         "generates": _TEXTS,
         "loop": _TEXTS,
     },
     LAYERS[1]: {
-        "buffer_class": _TEXT,
-        "lifetime": _TEXT,
-        "location": _TEXT,
-        "device": _TEXT,
-        "capacity_transitions": _COUNT,
-        "capacity_bytes": _COUNT,
+        **dict.fromkeys(("buffer_class", "lifetime", "location", "device"), _TEXT),
+        **dict.fromkeys(("capacity_transitions", "capacity_bytes"), _COUNT),
     },
-    LAYERS[2]: {"device": _TEXT, "transfer": _TEXT, "optimizer": _TEXT, "parameter_sync": _TEXT, "loop": _TEXTS},
-    LAYERS[3]: {
-        "metrics": _TEXTS,
-        "hooks": Field(_is_named("name", "frequency"), "must be a list of entries with a name and a frequency"),
-    },
+    LAYERS[2]: {**dict.fromkeys(("device", "transfer", "optimizer", "parameter_sync"), _TEXT), "loop": _TEXTS},
+    LAYERS[3]: {"metrics": _TEXTS, "hooks": _entries("name", "frequency")},
 }
 
 
-def check(spec: Mapping[str, Any]) -> List[Finding]:
+def check(spec: Spec) -> List[Finding]:
     """Everything wrong with a specification: what is missing first, then what breaks a rule."""
-    errors = [*_top(spec), *_fields(spec)]
+    errors = list(_fields(spec))
     bad = {error.path for error in errors}
     for rule in (_algorithm, _buffer_class, _placement, _transfers):
         errors += [error for error in rule(spec) if not bad & {error.path, error.path.partition(".")[0]}]
     return errors
 
 
-def _top(spec: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, known in (("policy", POLICIES), ("placement", PLACEMENTS)):
-        if spec.get(name) not in known:
-            value = spec.get(name, "(missing)")
-            yield Finding(name, value, f"must be one of {', '.join(known)}", f"Write {name}: {known[0]}")
-    if not _is_text(spec.get("algorithm")):
-        yield Finding("algorithm", spec.get("algorithm", "(missing)"), "must be a text", "Write algorithm: PPO")
-
-
-def _fields(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _fields(spec: Spec) -> Iterator[Finding]:
+    for name, (field, example) in HEAD.items():
+        if not field.holds(spec.get(name)):
+            yield Finding(name, spec.get(name, "(missing)"), field.rule, f"Write {name}: {example}")
     for layer, fields in FIELDS.items():
         given = spec.get(layer)
         if not isinstance(given, dict):
@@ -126,15 +112,15 @@ def _fields(spec: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding(path, given[name], field.rule, "Correct it")
 
 
-def _algorithm(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _algorithm(spec: Spec) -> Iterator[Finding]:
     """An algorithm that is known to be of the other kind than ``policy`` says."""
     words = re.findall(r"[a-z0-9-]+", str(spec.get("algorithm", "")).lower())
-    for names, kind in ((_ON_POLICY, "on-policy"), (_OFF_POLICY, "off-policy")):
-        if spec.get("policy") in POLICIES and spec["policy"] != kind and any(word in names for word in words):
-            yield Finding("policy", spec["policy"], f"{spec['algorithm']} is {kind}", f"Write policy: {kind}")
+    for kind, names in _KNOWN.items():
+        if spec.get("policy") != kind and any(word in names for word in words):
+            yield Finding("policy", spec.get("policy"), f"{spec['algorithm']} is {kind}", f"Write policy: {kind}")
 
 
-def _buffer_class(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _buffer_class(spec: Spec) -> Iterator[Finding]:
     buffer, path = _section(spec, LAYERS[1]), f"{LAYERS[1]}.buffer_class"
     name, lifetime = str(buffer.get("buffer_class", "")), str(buffer.get("lifetime", ""))
     replay, rollout = "replay" in name.lower(), "rollout" in name.lower()
@@ -153,33 +139,27 @@ def _buffer_class(spec: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(f"{LAYERS[1]}.lifetime", lifetime, rule, "Write lifetime: cleared after each update")
 
 
-def _is_gpu_native(spec: Mapping[str, Any]) -> bool:
-    device = str(_section(spec, LAYERS[0]).get("device", ""))
-    return spec.get("placement") == "gpu-native" or _is_gpu(device)
+def _is_gpu_native(spec: Spec) -> bool:
+    return spec.get("placement") == "gpu-native" or _is_gpu(_section(spec, LAYERS[0]).get("device"))
 
 
-def _is_gpu(device: str) -> bool:
-    return bool(re.match(r"(cuda|gpu|hip|tpu|mps)\b", device.lower()))
+def _is_gpu(device: Any) -> bool:
+    return bool(re.match(r"(cuda|gpu|hip|tpu|mps)\b", str(device).lower()))
 
 
-def _placement(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _placement(spec: Spec) -> Iterator[Finding]:
     """In a GPU-native system the environment, the buffer and the learner share one device."""
-    if not _is_gpu_native(spec):
-        return
-    first = _section(spec, LAYERS[0]).get("device")
-    for layer in LAYERS[:3]:
-        device = _section(spec, layer).get("device")
-        if isinstance(device, str) and (not _is_gpu(device) or device != first):
+    devices = [_section(spec, layer).get("device") for layer in LAYERS[:3]]
+    for layer, device in zip(LAYERS, devices):
+        if _is_gpu_native(spec) and isinstance(device, str) and not (_is_gpu(device) and device == devices[0]):
             rule = "in a GPU-native loop the tensors never leave the environments' GPU"
             yield Finding(f"{layer}.device", device, rule, "Use one GPU for all, or placement: cpu-gpu-split")
 
 
-def _transfers(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _transfers(spec: Spec) -> Iterator[Finding]:
     """Host transfers named anywhere inside the layers that make up the loop; logging is outside it."""
-    if not _is_gpu_native(spec):
-        return
     rule = "no host transfer inside a GPU-native loop: it stalls the GPU at every step"
-    for layer in LAYERS[:3]:
+    for layer in LAYERS[:3] if _is_gpu_native(spec) else ():
         for path, text in _texts(spec.get(layer), layer):
             found = _TRANSFER.search(text)
             if found and not _FORBIDS.search(text[: found.start()]):
@@ -197,6 +177,6 @@ def _texts(value: Any, path: str) -> Iterator[Tuple[str, str]]:
             yield from _texts(item, f"{path}[{index}]")
 
 
-def _section(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(spec: Spec, name: str) -> Spec:
     section = spec.get(name)
     return section if isinstance(section, dict) else {}

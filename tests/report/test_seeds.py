@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import yaml
 
+from isaac_appo.report.plots import Curve, read_curve
 from isaac_appo.report.seeds import (
-    Curve,
     Group,
     draw_groups,
     find_runs,
@@ -16,7 +16,6 @@ from isaac_appo.report.seeds import (
     groups_table,
     make_groups,
     mean_and_spread,
-    read_curve,
 )
 
 HEADER = "update,env_steps,elapsed_s,rewards/step\n"
@@ -47,8 +46,8 @@ def test_mean_and_spread_on_the_range_that_all_curves_cover() -> None:
 
 def test_rows_before_the_first_episode_ended_are_left_out(tmp_path: Path) -> None:
     run = make_run(tmp_path, "Ant/a/s1", [(8, 0.5, ""), (16, 1.0, 2.0), (24, 1.5, 3.0)])
-    assert read_curve(run) == Curve([16.0, 24.0], [1.0, 1.5], [2.0, 3.0])
-    assert read_curve(make_run(tmp_path, "Ant/a/s2", [(8, 0.5, "")])) == Curve([], [], [])
+    assert read_curve(run / "metrics.csv") == Curve([16.0, 24.0], [1.0, 1.5], [2.0, 3.0])
+    assert read_curve(make_run(tmp_path, "Ant/a/s2", [(8, 0.5, "")]) / "metrics.csv") == Curve([], [], [])
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None:

@@ -119,9 +119,9 @@ def test_a_short_run_whose_start_blocks_ends_offline(run: RunDir, monkeypatch: p
     monkeypatch.setattr(wandb_sink, "CLOSE_S", 0.2)
     real = WandbSink._start
 
-    def start(self: WandbSink, mode: str, fallback: bool = False) -> None:
+    def start(self: WandbSink, fallback: bool = False) -> None:
         monkeypatch.setattr(wandb_sink, "CLOSE_S", 30.0)
-        real(self, mode, fallback)
+        real(self, fallback)
 
     monkeypatch.setattr(WandbSink, "_start", start)
     sink.sink.close()
