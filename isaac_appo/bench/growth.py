@@ -69,11 +69,9 @@ def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> Optional[Fit]:
     """Least squares on relative errors, or else the largest size alone would decide; ``None`` below two sizes."""
     if len(set(sizes)) < 2:
         return None
-    t = np.asarray(seconds, dtype=float)
-    rows = np.stack([np.ones(len(sizes)), np.asarray(sizes, dtype=float)], axis=1) / t[:, None]
-    (fixed, per_unit), *_ = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)
-    worst = float(np.max(np.abs(rows @ np.array([fixed, per_unit]) - 1.0)))
-    return Fit(float(fixed), float(per_unit), worst)
+    rows = np.stack([np.ones(len(sizes)), sizes], axis=1) / np.asarray(seconds)[:, None]
+    line, *_ = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)
+    return Fit(float(line[0]), float(line[1]), float(np.max(np.abs(rows @ line - 1.0))))
 
 
 def run_growth(
@@ -86,80 +84,60 @@ def run_growth(
 ) -> Dict[str, Any]:
     """Measure every size that fits into ``budget_s``, small ones first; what is left out is named with its reason."""
     warning = other_load_warning(other_load_now(), Limits())
-    chosen = list(sweeps(base) if plan is None else plan)
+    chosen = sweeps(base) if plan is None else plan
     found: Dict[str, Dict[str, Any]] = {s.name: {"points": [], "skipped": []} for s in chosen}
     deadline = now() + budget_s
-    for rank in range(max(len(s.sizes) for s in chosen)):  # all sweeps grow together: the budget is shared
-        for sweep in chosen:
-            if rank < len(sweep.sizes):
-                _one(base, sweep, sweep.sizes[rank], found[sweep.name], deadline, measure, now, say)
-    for sweep in chosen:
-        points = found[sweep.name]["points"]
-        sizes = [p["size"] for p in points]
-        fits = {} if sweep.name == "width" else {part: fit_line(sizes, [p[part] for p in points]) for part in SCENARIOS}
-        found[sweep.name]["fit"] = {part: dict(f._asdict()) for part, f in fits.items() if f is not None}
+    turns = [(rank, sweep, size) for sweep in chosen for rank, size in enumerate(sweep.sizes)]
+    for _, sweep, size in sorted(turns, key=lambda turn: turn[0]):  # all grow together: the budget is shared
+        points, began = found[sweep.name]["points"], now()
+        reason = _over_budget(points, size, deadline - began)
+        if not reason:
+            request = Request([*base.overrides, *sweep.overrides(size)], list(SCENARIOS.values()), 1, 3, 0.5)
+            try:
+                points.append({**_point(size, measure(request)), "took_s": now() - began})
+            except ProbeError as error:
+                reason = f"failed: {error}"
+        if reason:
+            found[sweep.name]["skipped"].append({"size": size, "reason": reason})
+            say(f"{sweep.name} {size}: left out, it {reason}")
+        else:
+            say(f"{sweep.name} {size}: {points[-1]['fps']:,.0f} env steps/s, {points[-1]['peak_mib']:,.0f} MiB")
+    for name, sweep_found in found.items():
+        sweep_found["fit"] = {} if name == "width" else _fits(sweep_found["points"])
     return {"warnings": [warning] if warning else [], "failed": "", "sweeps": found, "machine": machine.describe()}
 
 
-def _one(
-    base: Base,
-    sweep: Sweep,
-    size: int,
-    found: Dict[str, Any],
-    deadline: float,
-    measure: Callable[[Request], Dict[str, Any]],
-    now: Callable[[], float],
-    say: Callable[[str], None],
-) -> None:
-    began = now()
-    expected = _expected_s(found["points"], size)
-    if began + expected > deadline:
-        text = f"would take about {expected:.0f} s, and {max(0.0, deadline - began):.0f} s of the budget are left"
-        found["skipped"].append({"size": size, "reason": text})
-        say(f"{sweep.name} {size}: left out, it {text}")
-        return
-    request = Request([*base.overrides, *sweep.overrides(size)], list(SCENARIOS.values()), 1, 3, 0.5)
-    try:
-        answer = measure(request)
-    except ProbeError as error:
-        found["skipped"].append({"size": size, "reason": f"failed: {error}"})
-        say(f"{sweep.name} {size}: left out, it failed: {error}")
-        return
-    point = {"size": size, **{part: answer["update_s"][name] for part, name in SCENARIOS.items()}}
-    point.update(
-        fps=answer["rows"] / point["Ta"],
-        peak_mib=answer["peak_mib"],
-        other_cores=answer["other_cores"],
-        took_s=now() - began,
-    )
-    found["points"].append(point)
-    say(f"{sweep.name} {size}: {point['fps']:,.0f} env steps/s, {point['peak_mib']:,.0f} MiB")
+def _over_budget(points: Sequence[Mapping[str, float]], size: int, left_s: float) -> str:
+    """Why a size is not begun. By the size before: the start is paid again, the rest grows by half as much again."""
+    growing = max(0.0, points[-1]["took_s"] - START_S) * size / points[-1]["size"] if points else 0.0
+    expected = START_S + 1.5 * growing
+    if expected <= left_s:
+        return ""
+    return f"would take about {expected:.0f} s, and {max(0.0, left_s):.0f} s of the budget are left"
 
 
-def _expected_s(points: Sequence[Mapping[str, float]], size: int) -> float:
-    """From the size before: what does not grow is paid again, what grows does so in proportion, and twice for width."""
-    if not points:
-        return START_S
-    last = points[-1]
-    return float(START_S + max(0.0, last["took_s"] - START_S) * (size / last["size"]) * 1.5)
+def _point(size: int, answer: Mapping[str, Any]) -> Dict[str, float]:
+    times = {part: answer["update_s"][name] for part, name in SCENARIOS.items()}
+    more = {"peak_mib": answer["peak_mib"], "other_cores": answer["other_cores"]}
+    return {"size": size, **times, "fps": answer["rows"] / times["Ta"], **more}
+
+
+def _fits(points: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, float]]:
+    fits = {part: fit_line([p["size"] for p in points], [p[part] for p in points]) for part in SCENARIOS}
+    return {part: fit._asdict() for part, fit in fits.items() if fit is not None}
+
+
+def _row(p: Mapping[str, float]) -> List[str]:
+    times = [f"{1e3 * p[part]:.1f}" for part in SCENARIOS]
+    return [str(p["size"]), f"{p['fps']:,.0f}", *times, f"{p['peak_mib']:,.0f}", f"{p['other_cores']:.2f}"]
 
 
 def growth_markdown(report: Mapping[str, Any]) -> str:
     """The report of the growth."""
-    parts = ["# Cost growth", report["base"], "\n".join(machine_lines(report))]
+    parts = ["# Cost growth", report["base"], machine_lines(report)]
+    head = ["env steps/s", "Ta, ms", "Tc, ms", "Tl, ms", "peak MiB", "other load, cores"]
     for name, sweep in report["sweeps"].items():
-        rows = [
-            [
-                str(p["size"]),
-                f"{p['fps']:,.0f}",
-                *(f"{1e3 * p[part]:.1f}" for part in SCENARIOS),
-                f"{p['peak_mib']:,.0f}",
-                f"{p['other_cores']:.2f}",
-            ]
-            for p in sweep["points"]
-        ]
-        head = [name, "env steps/s", "Ta, ms", "Tc, ms", "Tl, ms", "peak MiB", "other load, cores"]
-        parts += [f"## {name}", table(head, rows)]
+        parts += [f"## {name}", table([name, *head], [_row(point) for point in sweep["points"]])]
         if sweep["skipped"]:
             parts += ["Left out:\n\n" + "\n".join(f"- {name} {s['size']}: it {s['reason']}" for s in sweep["skipped"])]
         fits = [

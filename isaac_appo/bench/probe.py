@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple
 
 TIMEOUT_S = 900.0
 
@@ -29,18 +29,17 @@ class Request(NamedTuple):
     seconds: float
 
 
-def probe(request: Request, timeout_s: float = TIMEOUT_S) -> Dict[str, Any]:
+def probe(request: Request) -> Dict[str, Any]:
     """``{"peak_mib", "rows", "update_s": {scenario: seconds}, "other_cores"}``. Raises :class:`ProbeError`."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         command = [sys.executable, "-m", "isaac_appo.bench.probe", str(answer)]
+        words = json.dumps(request._asdict())
         try:
-            done = subprocess.run(
-                command, input=json.dumps(request._asdict()), capture_output=True, text=True, timeout=timeout_s
-            )
+            done = subprocess.run(command, input=words, capture_output=True, text=True, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise ProbeError(f"{request} did not end within {timeout_s:.0f} s") from None
-        if done.returncode != 0 or not answer.exists():
+            raise ProbeError(f"{request} did not end within {TIMEOUT_S:.0f} s") from None
+        if done.returncode != 0:
             raise ProbeError(f"{request} failed with code {done.returncode}:\n{done.stderr[-2000:]}")
         return dict(json.loads(answer.read_text()))
 
@@ -67,12 +66,5 @@ def measure(request: Request) -> Dict[str, Any]:
     return answer
 
 
-def main(argv: Sequence[str]) -> int:
-    """The process that :func:`probe` starts."""
-    request = Request(**json.loads(sys.stdin.read()))
-    Path(argv[0]).write_text(json.dumps(measure(request)))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    Path(sys.argv[1]).write_text(json.dumps(measure(Request(**json.load(sys.stdin)))))

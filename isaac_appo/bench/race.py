@@ -6,16 +6,17 @@ updates. While one is under way the clock stands still and nobody collects: our 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from statistics import median
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
 from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warning
 from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
-from isaac_appo.bench.ratios import Spread
-from isaac_appo.bench.scenario import Scenario, parse_scenario, run_block
+from isaac_appo.bench.scenario import Scenario, default_scenarios, parse_scenario, run_block
 from isaac_appo.bench.window import Effort
 from isaac_appo.budgets import measure_update, resolve_budgets
 from isaac_appo.build import build_env, build_program, build_workers, learner_settings, model_maker, pipeline_settings
@@ -64,40 +65,33 @@ class Clock:
 
 
 class Hold:
-    """Lets policy streams be stopped between two of their operations."""
+    """Lets streams be stopped between two of their operations."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._closed = False
-        self._active = 0
+    def __init__(self, streams: int) -> None:
+        self._go, self._idle = threading.Event(), [threading.Lock() for _ in range(streams)]
+        self._go.set()
 
     def guarded(self, handler: Handler) -> Handler:
-        """``handler``, which begins only while the hold is open."""
+        """``handler``, which begins only while nothing is held; its first argument numbers the stream."""
 
-        def call(*args: int) -> None:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._closed)
-                self._active += 1
-            try:
-                handler(*args)
-            finally:
-                with self._changed:
-                    self._active -= 1
-                    self._changed.notify_all()
+        def call(stream: int, *args: int) -> None:
+            self._go.wait()
+            with self._idle[stream]:
+                handler(stream, *args)
 
         return call
 
-    def close(self) -> None:
-        """Let nothing begin, and wait for what is under way."""
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: self._active == 0)
-
-    def open(self) -> None:
-        """Go on."""
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Let nothing begin, once what is under way has ended."""
+        self._go.clear()
+        try:
+            with contextlib.ExitStack() as streams:
+                for idle in self._idle:
+                    streams.enter_context(idle)
+                yield
+        finally:
+            self._go.set()
 
 
 class HeldPipeline(Pipeline):
@@ -105,7 +99,7 @@ class HeldPipeline(Pipeline):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.hold = Hold()
+        self.hold = Hold(len(self.workers))
 
     def handlers(self) -> Dict[str, Handler]:
         """See :meth:`Pipeline.handlers`."""
@@ -142,11 +136,10 @@ def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
     def on_boundary(report: UpdateReport) -> None:
         updates = report.update + 1
         if updates % race.every == 0:
-            pipeline.hold.close()
-            if judge.reached(pipeline.learner.model, updates, clock.stop()):
-                pipeline.stop()
-            clock.go()
-            pipeline.hold.open()
+            with pipeline.hold.closed():
+                if judge.reached(pipeline.learner.model, updates, clock.stop()):
+                    pipeline.stop()
+                clock.go()
 
     learner = learner_settings(config)
     make_model = model_maker(config, envs[0].num_obs, envs[0].num_actions)
@@ -198,14 +191,12 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
     return judge.history
 
 
-def fastest_rl_games(config: RunConfig, cores: int, effort: Effort, say: Callable[[str], None]) -> Scenario:
+def fastest_rl_games(config: RunConfig, cores: int, say: Callable[[str], None]) -> Scenario:
     """rl_games' best thread setting by a short trial of each."""
-    splits = sorted({(1, 1), (cores, 1), (cores, cores)})
-    scenarios = [parse_scenario(f"rl_games_{e}_{t}") for e, t in splits]
+    scenarios = [s for s in map(parse_scenario, default_scenarios(cores)) if s.kind == "rl_games"]
     problem = Problem(config)
     try:
-        problem.rl_games_params()
-        times = {s: run_block(problem, s, effort).update_s for s in scenarios}
+        times = {s: run_block(problem, s, TRIAL).update_s for s in scenarios}
     finally:
         problem.close()
     best = min(times, key=times.__getitem__)
@@ -222,7 +213,7 @@ def run_race(
     """
     first = configs[0]
     warning = other_load_warning(other_load_now(), Limits())
-    scenario = fastest_rl_games(first, race.cores, TRIAL, say)
+    scenario = fastest_rl_games(first, race.cores, say)
     runners: Dict[str, Callable[[RunConfig], List[Dict[str, float]]]] = {
         "ours": lambda config: run_ours(config, race),
         "rl_games": lambda config: run_rl_games(config, race, scenario),
@@ -231,10 +222,9 @@ def run_race(
     for turn, config in enumerate(configs):
         for system in sorted(runners, reverse=turn % 2 == 1):  # who goes first changes
             meter = LoadMeter()
-            meter.start()
             history = runners[system](config)
-            runs.append({**finish(history, race.target), "system": system, "seed": config.seed,
-                         "other_cores": meter.stop().other_cores, "history": history})  # fmt: skip
+            who = {"system": system, "seed": config.seed, "other_cores": meter.stop().other_cores}
+            runs.append({**finish(history, race.target), **who, "history": history})
             say(f"{system}, seed {config.seed}: {_told(runs[-1], race.target)}")
     s = first.schedule
     return {
@@ -251,10 +241,8 @@ def run_race(
 
 def finish(history: Sequence[Dict[str, float]], target: float) -> Dict[str, Any]:
     """When the target was reached: seconds, updates and the return then; ``None`` for each if it was not."""
-    for point in history:
-        if point["return"] >= target:
-            return {"seconds": point["seconds"], "updates": point["updates"], "return": point["return"]}
-    return {"seconds": None, "updates": None, "return": None}
+    point = next((point for point in history if point["return"] >= target), {})
+    return {number: point.get(number) for number in NUMBERS}
 
 
 def summarise(runs: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
@@ -264,7 +252,7 @@ def summarise(runs: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     if missing:
         failed = f"the target was not reached by {', '.join(missing)}: raise max_iterations"
         return {"failed": failed, "median_s": None, "ratio_of_medians": None, "ratio_by_seed": None}
-    medians = {s: Spread.of(list(t.values())).median for s, t in times.items()}
+    medians = {s: median(t.values()) for s, t in times.items()}
     by_seed = {str(seed): times["ours"][seed] / times["rl_games"][seed] for seed in times["ours"]}
     ratio = medians["ours"] / medians["rl_games"]
     return {"failed": "", "median_s": medians, "ratio_of_medians": ratio, "ratio_by_seed": by_seed}
@@ -283,14 +271,17 @@ def race_markdown(report: Mapping[str, Any]) -> str:
         [r["system"], str(r["seed"]), *("-" if r[k] is None else f"{r[k]:.1f}" for k in NUMBERS)]
         for r in report["runs"]
     ]
-    parts = [f"# Time to a return of {report['target']:g}", problem_line(report["problem"])]
-    parts += ["\n".join(machine_lines(report))]
-    parts += [f"Seconds of training until an evaluation, one every {report['every']} updates, reaches it. "
-              f"ours: {report['systems']['ours']}; {report['systems']['rl_games']}."]  # fmt: skip
-    parts += [table(["system", "seed", "seconds", "updates", "return"], rows)]
-    if report["median_s"] is not None:
+    systems, medians = report["systems"], report["median_s"]
+    rule = f"Seconds of training until an evaluation, one every {report['every']} updates, reaches it."
+    parts = [
+        f"# Time to a return of {report['target']:g}",
+        problem_line(report["problem"]),
+        machine_lines(report),
+        f"{rule} ours: {systems['ours']}; {systems['rl_games']}.",
+        table(["system", "seed", *NUMBERS], rows),
+    ]
+    if medians is not None:
         seeds = ", ".join(f"seed {seed}: {ratio:.2f}" for seed, ratio in report["ratio_by_seed"].items())
-        medians = report["median_s"]
-        parts += [f"Medians: ours {medians['ours']:.1f} s, rl_games {medians['rl_games']:.1f} s: "
-                  f"{report['ratio_of_medians']:.2f}x ({seeds})."]  # fmt: skip
+        times = f"ours {medians['ours']:.1f} s, rl_games {medians['rl_games']:.1f} s"
+        parts.append(f"Medians: {times}: {report['ratio_of_medians']:.2f}x ({seeds}).")
     return "\n\n".join(parts) + "\n"

@@ -31,25 +31,24 @@ def test_the_clock_stands_still_while_stopped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_closed_hold_waits_for_what_runs_and_lets_nothing_begin() -> None:
-    hold, running, release = Hold(), threading.Event(), threading.Event()
+    hold, running, release = Hold(2), threading.Event(), threading.Event()
     done: List[int] = []
 
-    def handler(number: int) -> None:
+    def handler(stream: int, number: int) -> None:
         running.set()
         release.wait(10)
         done.append(number)
 
-    threads = [threading.Thread(target=hold.guarded(handler), args=(0,))]
+    threads = [threading.Thread(target=hold.guarded(handler), args=(1, 0))]
     threads[0].start()
     assert running.wait(10)
     threading.Timer(0.02, release.set).start()
-    hold.close()
-    assert done == [0]  # close returned only after the operation under way
-    threads.append(threading.Thread(target=hold.guarded(handler), args=(1,)))
-    threads[1].start()
-    threads[1].join(0.05)
-    assert done == [0]
-    hold.open()
+    with hold.closed():
+        assert done == [0]  # closed only after the operation under way
+        threads.append(threading.Thread(target=hold.guarded(handler), args=(0, 1)))
+        threads[1].start()
+        threads[1].join(0.05)
+        assert done == [0]
     for thread in threads:
         thread.join(10)
     assert done == [0, 1]
@@ -124,7 +123,7 @@ def test_every_evaluation_plays_the_same_episodes() -> None:
 def test_a_whole_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(race, "other_load_now", lambda: 0.0)
     monkeypatch.setattr(race, "TRIAL", race.Effort(1, 1))
-    monkeypatch.setattr("isaac_appo.bench.machine.cores", lambda: 1)
+    monkeypatch.setattr("isaac_appo.budgets.available_cores", lambda: 1)
     words = ["bench", "--time-to-return", "1", "--seeds", "1,2", "--every", "2", "--out", str(tmp_path), *RACE]
     assert main(words) == 0
     report = json.loads((tmp_path / "report.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 
 from isaac_appo.bench import suite
 from isaac_appo.bench.load import Limits, Load
-from isaac_appo.bench.rounds import Plan, Record
+from isaac_appo.bench.rounds import Plan, Records
 from isaac_appo.bench.scenario import parse_scenario
 from isaac_appo.bench.window import STAGES, Block, Effort
 from isaac_appo.commands import bench
@@ -24,7 +24,7 @@ NAMES = ["sim_1", "raw_1", "collect_1", "learn_1", "sync_1_1", "lockstep_lag1_1_
 
 def inject(monkeypatch: pytest.MonkeyPatch, limits: Limits = ANY_LOAD, min_accepted: int = 1) -> None:
     """Two rounds of tiny blocks, whatever the options say; the memory probes are left out."""
-    settings = suite.Settings(Plan(1000.0, min_accepted, max_rounds=2), Effort(1, 1), limits, solo_updates=1)
+    settings = suite.Settings(Plan(1000.0, min_accepted, max_rounds=2), Effort(1, 1), limits)
     monkeypatch.setattr(bench, "suite_settings", lambda *options: settings)
     monkeypatch.setattr(suite, "other_load_now", lambda: None)  # a system that does not tell
 
@@ -100,17 +100,17 @@ def test_quick_and_default_settings() -> None:
     assert quick.plan.budget_s <= 105 and default.plan.budget_s == 600 and default.plan.seed == 5
     assert default.effort.updates >= 20 and default.effort.warmup >= 1 and default.plan.min_accepted == 3
     assert bench.suite_settings(True, 0.5, 7, 0) == quick._replace(
-        plan=quick.plan._replace(budget_s=30.0), effort=quick.effort._replace(updates=7), solo_updates=7
+        plan=quick.plan._replace(budget_s=30.0), effort=quick.effort._replace(updates=7)
     )
 
 
-def records(times: Dict[str, List[float]]) -> Dict[str, Record]:
+def records(times: Dict[str, List[float]]) -> Records:
     stages = {**dict.fromkeys(STAGES, 0.0), "minibatch": 0.2}
 
     def block(seconds: float) -> Block:
         return Block(seconds, 10, Load(10 * seconds, 5.0, 0.0), stages)
 
-    return {name: Record({r: block(s) for r, s in enumerate(rows)}) for name, rows in times.items()}
+    return {name: [block(s) for s in rows] for name, rows in times.items()}
 
 
 def test_ratios_from_given_blocks() -> None:
