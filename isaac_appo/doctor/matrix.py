@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Tuple
 
 from isaac_appo.config.choices import choices
 
-__all__ = ["LANES", "Cell", "Lane", "cells", "table", "this_python"]
-
-TESTED, HARDWARE, ABSENT = "tested", "needs hardware", "not offered"
 PYTHONS = ("3.8", "3.11")
 """3.11 stands for it and every later one."""
 
@@ -57,13 +53,8 @@ def cells() -> List[Cell]:
 
 def _state(lane: Lane, python: str) -> str:
     if python not in lane.pythons:
-        return ABSENT
-    return HARDWARE if lane.hardware else TESTED
-
-
-def this_python() -> str:
-    """The entry of PYTHONS that this interpreter counts as."""
-    return "3.8" if sys.version_info[:2] == (3, 8) else "3.11"
+        return "not offered"
+    return "needs hardware" if lane.hardware else "tested"
 
 
 def table(rows: Iterable[Cell]) -> str:
@@ -74,8 +65,4 @@ def table(rows: Iterable[Cell]) -> str:
     head = ["task", "engine", "schedule", *(f"Python {python}" for python in PYTHONS)]
     lines = [head, *([*key, *(by[python] for python in PYTHONS)] for key, by in states.items())]
     widths = [max(len(line[i]) for line in lines) + 2 for i in range(len(head))]
-    return "\n".join(_row(line, widths) for line in lines)
-
-
-def _row(line: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(f"{word:<{width}}" for word, width in zip(line, widths)).rstrip()
+    return "\n".join("".join(map(str.ljust, line, widths)).rstrip() for line in lines)
