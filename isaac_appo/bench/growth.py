@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from isaac_appo.bench import machine
-from isaac_appo.bench.files import machine_lines, table
+from isaac_appo.bench.files import machine_lines, problem_line, table
 from isaac_appo.bench.load import Limits, other_load_now, other_load_warning
 from isaac_appo.bench.probe import ProbeError, Request, probe
 
@@ -32,59 +32,53 @@ class Sweep(NamedTuple):
     overrides: Callable[[int], List[str]]
 
 
-class Base(NamedTuple):
-    """What stays."""
-
-    overrides: List[str]
-    num_envs: int
-    horizon: int
-    minibatches: int
-
-
-def sweeps(base: Base) -> List[Sweep]:
-    """The three, from the base configuration."""
+def sweeps(problem: Mapping[str, Any]) -> List[Sweep]:
+    """The three, around a problem."""
+    num_envs, horizon = problem["num_envs"], problem["horizon"]
 
     def batch(rows: int) -> str:
-        return f"train.params.config.minibatch_size={max(1, rows // base.minibatches)}"
+        return f"train.params.config.minibatch_size={max(1, rows // problem['minibatches'])}"
 
     def width(w: int) -> List[str]:
         return [f"train.params.network.mlp.units=[{w},{max(1, w // 2)},{max(1, w // 4)}]"]
 
     return [
-        Sweep("num_envs", NUM_ENVS, lambda n: [f"num_envs={n}", batch(n * base.horizon)]),
-        Sweep("horizon", HORIZONS, lambda t: [f"train.params.config.horizon_length={t}", batch(base.num_envs * t)]),
+        Sweep("num_envs", NUM_ENVS, lambda n: [f"num_envs={n}", batch(n * horizon)]),
+        Sweep("horizon", HORIZONS, lambda t: [f"train.params.config.horizon_length={t}", batch(num_envs * t)]),
         Sweep("width", WIDTHS, width),
     ]
 
 
-class Fit(NamedTuple):
-    """t = fixed + per_unit * size, and the largest relative error of it."""
+def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> Dict[str, float]:
+    """t = ``fixed_s`` + ``per_unit_s`` * size, and the ``worst`` relative error; nothing below two sizes.
 
-    fixed_s: float
-    per_unit_s: float
-    worst: float
-
-
-def fit_line(sizes: Sequence[float], seconds: Sequence[float]) -> Optional[Fit]:
-    """Least squares on relative errors, or else the largest size alone would decide; ``None`` below two sizes."""
+    Least squares on relative errors, or else the largest size alone would decide.
+    """
     if len(set(sizes)) < 2:
-        return None
-    rows = np.stack([np.ones(len(sizes)), sizes], axis=1) / np.asarray(seconds)[:, None]
-    line, *_ = np.linalg.lstsq(rows, np.ones(len(sizes)), rcond=None)
-    return Fit(float(line[0]), float(line[1]), float(np.max(np.abs(rows @ line - 1.0))))
+        return {}
+    t = np.asarray(seconds)
+    per_unit, fixed = np.polyfit(sizes, t, 1, w=1.0 / t)
+    worst = np.max(np.abs((fixed + per_unit * np.asarray(sizes)) / t - 1.0))
+    return {"fixed_s": float(fixed), "per_unit_s": float(per_unit), "worst": float(worst)}
 
 
 def run_growth(
-    base: Base,
+    words: List[str],
+    problem: Mapping[str, Any],
     budget_s: float,
     say: Callable[[str], None] = lambda text: None,
     measure: Callable[[Request], Dict[str, Any]] = probe,
     now: Callable[[], float] = time.perf_counter,
     plan: Optional[Sequence[Sweep]] = None,
 ) -> Dict[str, Any]:
-    """Measure every size that fits into ``budget_s``, small ones first; what is left out is named with its reason."""
+    """Measure every size that fits into ``budget_s``, small ones first; what is left out is named with its reason.
+
+    Args:
+        words: overrides of the configuration that the sizes are changed in.
+        problem: what ``describe_problem`` says of it.
+    """
     warning = other_load_warning(other_load_now(), Limits())
-    chosen = sweeps(base) if plan is None else plan
+    chosen = sweeps(problem) if plan is None else plan
     found: Dict[str, Dict[str, Any]] = {s.name: {"points": [], "skipped": []} for s in chosen}
     deadline = now() + budget_s
     turns = [(rank, sweep, size) for sweep in chosen for rank, size in enumerate(sweep.sizes)]
@@ -92,7 +86,7 @@ def run_growth(
         points, began = found[sweep.name]["points"], now()
         reason = _over_budget(points, size, deadline - began)
         if not reason:
-            request = Request([*base.overrides, *sweep.overrides(size)], list(SCENARIOS.values()), 1, 3, 0.5)
+            request = Request([*words, *sweep.overrides(size)], list(SCENARIOS.values()), 1, 3, 0.5)
             try:
                 points.append({**_point(size, measure(request)), "took_s": now() - began})
             except ProbeError as error:
@@ -102,9 +96,18 @@ def run_growth(
             say(f"{sweep.name} {size}: left out, it {reason}")
         else:
             say(f"{sweep.name} {size}: {points[-1]['fps']:,.0f} env steps/s, {points[-1]['peak_mib']:,.0f} MiB")
-    for name, sweep_found in found.items():
-        sweep_found["fit"] = {} if name == "width" else _fits(sweep_found["points"])
-    return {"warnings": [warning] if warning else [], "failed": "", "sweeps": found, "machine": machine.describe()}
+    for name, each in found.items():
+        sizes, points = [p["size"] for p in each["points"]], each["points"]
+        fits = {part: fit_line(sizes, [p[part] for p in points]) for part in SCENARIOS if name != "width"}
+        each["fit"] = {part: fit for part, fit in fits.items() if fit}
+    return {
+        "warnings": [warning] if warning else [],
+        "failed": "",
+        "sweeps": found,
+        "machine": machine.describe(),
+        "problem": problem,
+        "base": f"Around {problem_line(problem)}.",
+    }
 
 
 def _over_budget(points: Sequence[Mapping[str, float]], size: int, left_s: float) -> str:
@@ -120,11 +123,6 @@ def _point(size: int, answer: Mapping[str, Any]) -> Dict[str, float]:
     times = {part: answer["update_s"][name] for part, name in SCENARIOS.items()}
     more = {"peak_mib": answer["peak_mib"], "other_cores": answer["other_cores"]}
     return {"size": size, **times, "fps": answer["rows"] / times["Ta"], **more}
-
-
-def _fits(points: Sequence[Mapping[str, float]]) -> Dict[str, Dict[str, float]]:
-    fits = {part: fit_line([p["size"] for p in points], [p[part] for p in points]) for part in SCENARIOS}
-    return {part: fit._asdict() for part, fit in fits.items() if fit is not None}
 
 
 def _row(p: Mapping[str, float]) -> List[str]:

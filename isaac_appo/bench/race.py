@@ -112,20 +112,16 @@ class Judge:
 
     def __init__(self, config: RunConfig, race: Race) -> None:
         self._config, self._race = config, race
-        self._env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
-        self._fresh = self._env.state_dict()
+        self.env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
+        self._fresh = self.env.state_dict()
         self.history: List[Dict[str, float]] = []
 
     def reached(self, model: ActorCritic, updates: int, seconds: float) -> bool:
         """Evaluate; whether the target is reached."""
-        self._env.load_state_dict(self._fresh)
-        mean = evaluate(model, self._env, self._config.eval.seed, self._config.ppo.clip_actions).mean
+        self.env.load_state_dict(self._fresh)
+        mean = evaluate(model, self.env, self._config.eval.seed, self._config.ppo.clip_actions).mean
         self.history.append({"updates": updates, "seconds": seconds, "return": mean})
         return mean >= self._race.target
-
-    def close(self) -> None:
-        """Release the engine."""
-        self._env.close()
 
 
 def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
@@ -149,8 +145,7 @@ def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
         clock.go()
         pipeline.run()
     finally:
-        judge.close()
-        for env in envs:
+        for env in (judge.env, *envs):
             env.close()
     return judge.history
 
@@ -187,7 +182,7 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
         rl_games.train(params, adapter, config.max_iterations, scenario.threads.policy, observer)
     finally:
         env.close()
-        judge.close()
+        judge.env.close()
     return judge.history
 
 

@@ -25,15 +25,22 @@ from isaac_appo.bench.window import Block, Effort, StageClock, Window
 from isaac_appo.schedule.pipeline import UpdateReport
 from isaac_appo.schedule.program import Op
 
-_NAMES = {
-    "sim": r"sim_(?P<e>\d+)",
-    "raw": r"raw_(?P<e>\d+)",
-    "collect": r"collect_(?P<p>\d+)",
-    "learn": r"learn_(?P<l>\d+)",
-    "sync": r"sync_(?P<e>\d+)_(?P<p>\d+)",
-    "lockstep": r"lockstep_lag(?P<lag>\d)_(?P<p>\d+)_(?P<l>\d+)",
-    "rl_games": r"rl_games_(?P<e>\d+)_(?P<p>\d+)(?P<compiled>_compiled)?",
+_KINDS = {
+    "sim": (r"sim_(?P<e>\d+)", "env.step, random actions; threads: {physics}"),
+    "raw": (r"raw_(?P<e>\d+)", "mujoco.rollout, the same physics; threads: {physics}"),
+    "collect": (r"collect_(?P<p>\d+)", "policy stream alone; threads: {policy}"),
+    "learn": (r"learn_(?P<l>\d+)", "learner stream alone; threads: {learner}"),
+    "sync": (r"sync_(?P<e>\d+)_(?P<p>\d+)", "in turns; threads: physics {physics}, torch {policy}"),
+    "lockstep": (
+        r"lockstep_lag(?P<lag>\d)_(?P<p>\d+)_(?P<l>\d+)",
+        "overlapped, lag {lag}; threads: policy {policy}, learner {learner}",
+    ),
+    "rl_games": (
+        r"rl_games_(?P<e>\d+)_(?P<p>\d+)(?P<compiled>_compiled)?",
+        "rl_games{compiled}; threads: physics {physics}, torch {policy}",
+    ),
 }
+"""Pattern of the names, and one line for a table."""
 
 
 class Scenario(NamedTuple):
@@ -58,22 +65,13 @@ class Scenario(NamedTuple):
     @property
     def what(self) -> str:
         """One line for a table."""
-        t = self.threads
-        split = f"threads: physics {t.physics}, torch {t.policy}"
-        return {
-            "sim": f"env.step, random actions; threads: {t.physics}",
-            "raw": f"mujoco.rollout, the same physics; threads: {t.physics}",
-            "collect": f"policy stream alone; threads: {t.policy}",
-            "learn": f"learner stream alone; threads: {t.learner}",
-            "sync": f"in turns; {split}",
-            "lockstep": f"overlapped, lag {self.lag}; threads: policy {t.policy}, learner {t.learner}",
-            "rl_games": f"rl_games{' compiled' * self.compiled}; {split}",
-        }[self.kind]
+        text = _KINDS[self.kind][1]
+        return text.format(lag=self.lag, compiled=" compiled" * self.compiled, **self.threads._asdict())
 
 
 def parse_scenario(name: str) -> Scenario:
     """The scenario of that name; :class:`ValueError` with the patterns if there is none."""
-    for kind, pattern in _NAMES.items():
+    for kind, (pattern, _) in _KINDS.items():
         match = re.fullmatch(pattern, name)
         if match:
             found = match.groupdict()

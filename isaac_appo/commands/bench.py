@@ -83,12 +83,13 @@ def with_default_problem(words: List[str]) -> List[str]:
 def _measure(options: argparse.Namespace, words: List[str], config: RunConfig) -> Tuple[Dict[str, Any], Path]:
     """What the options ask for; its report is written (JSON, Markdown, a figure) and printed. Raises OSError."""
     from isaac_appo.bench import figure, files, growth, race
+    from isaac_appo.bench.problem import describe_problem
     from isaac_appo.report.atomic_file import write_json, write_text
 
     draw: Callable[[Mapping[str, Any], Path], None]
     if options.growth:
-        name, report, draw = "_growth", _growth(options, words, config), figure.growth_figure
-        markdown = growth.growth_markdown(report)
+        report = growth.run_growth(words, describe_problem(config), 60.0 * (options.minutes or 9.5), _say)
+        name, markdown, draw = "_growth", growth.growth_markdown(report), figure.growth_figure
     elif options.time_to_return is not None:
         name, report, draw = f"_return_{options.time_to_return:g}", _race(options, words), figure.race_figure
         markdown = race.race_markdown(report)
@@ -141,17 +142,6 @@ def _memory(words: List[str], scenarios: Dict[str, Any]) -> Dict[str, float]:
     names += [name for name in scenarios if name.startswith("rl_games")][:1]
     _say(f"peak memory of {', '.join(names)}")
     return {name: float(probe(Request(words, [name], 1, 3, 0.0))["peak_mib"]) for name in names}
-
-
-def _growth(options: argparse.Namespace, words: List[str], config: RunConfig) -> Dict[str, Any]:
-    from isaac_appo.bench import growth
-    from isaac_appo.bench.files import problem_line
-    from isaac_appo.bench.problem import describe_problem
-
-    problem = describe_problem(config)
-    base = growth.Base(words, config.num_envs, config.ppo.horizon_length, problem["minibatches"])
-    report = growth.run_growth(base, 60.0 * (options.minutes or 9.5), _say)
-    return {**report, "problem": problem, "base": f"Around {problem_line(problem)}."}
 
 
 def _ablation(options: argparse.Namespace) -> int:

@@ -113,10 +113,10 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
 def test_every_evaluation_plays_the_same_episodes() -> None:
     config = compose(RACE, "bench").config
     judge = race.Judge(config, Race(0.0, 1, 1))
-    model = race.model_maker(config, judge._env.num_obs, judge._env.num_actions)()
+    model = race.model_maker(config, judge.env.num_obs, judge.env.num_actions)()
     for updates in (1, 2):
         judge.reached(model, updates, 0.0)
-    judge.close()
+    judge.env.close()
     assert judge.history[0]["return"] == judge.history[1]["return"]
 
 
