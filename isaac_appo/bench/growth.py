@@ -13,7 +13,7 @@ import numpy as np
 
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
-from isaac_appo.bench.load import Limits, other_load_now, other_load_warning
+from isaac_appo.bench.load import Limits, other_load_now, other_load_warnings
 from isaac_appo.bench.probe import ProbeError, Request, probe
 
 NUM_ENVS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -77,7 +77,7 @@ def run_growth(
         words: overrides of the configuration that the sizes are changed in.
         problem: what ``describe_problem`` says of it.
     """
-    warning = other_load_warning(other_load_now(), Limits())
+    warnings = other_load_warnings(other_load_now(), Limits())
     chosen = sweeps(problem) if plan is None else plan
     found: Dict[str, Dict[str, Any]] = {s.name: {"points": [], "skipped": []} for s in chosen}
     deadline = now() + budget_s
@@ -101,7 +101,7 @@ def run_growth(
         fits = {part: fit_line(sizes, [p[part] for p in points]) for part in SCENARIOS if name != "width"}
         each["fit"] = {part: fit for part, fit in fits.items() if fit}
     return {
-        "warnings": [warning] if warning else [],
+        "warnings": warnings,
         "failed": "",
         "sweeps": found,
         "machine": machine.describe(),

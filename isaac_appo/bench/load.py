@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; guests are part of user already
@@ -80,10 +80,10 @@ def other_load_now() -> Optional[float]:
     return meter.stop().other_cores
 
 
-def other_load_warning(cores: Optional[float], limits: Limits) -> str:
-    """What to say before measuring, or nothing."""
+def other_load_warnings(cores: Optional[float], limits: Limits) -> List[str]:
+    """What to say before measuring."""
     if cores is None:
-        return "this system has no /proc/stat, so other load is not noticed: close everything else"
+        return ["this system has no /proc/stat, so other load is not noticed: close everything else"]
     if cores > limits.other_cores:
-        return f"something else keeps {cores:.2f} cores busy; blocks that it disturbs are rejected. Stop it first"
-    return ""
+        return [f"something else keeps {cores:.2f} cores busy; blocks that it disturbs are rejected. Stop it first"]
+    return []

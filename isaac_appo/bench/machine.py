@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import resource
 import sys
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 from isaac_appo.budgets import available_cores
+from isaac_appo.doctor.checks import version
 
 _PACKAGES = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
 
@@ -22,14 +22,6 @@ def _proc(file: str, key: str) -> str:
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-
-
-def version(package: str) -> Optional[str]:
-    """Of an installed package; ``None`` if it is not."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def describe() -> Dict[str, Any]:

@@ -1,16 +1,10 @@
-"""One measurement in a process of its own, whose peak memory is therefore that of what it measured.
-
-Run as ``python -m isaac_appo.bench.probe``: reads a JSON request from standard input, writes the answer to a file.
-"""
+"""One measurement in a process of its own, whose peak memory is therefore that of what it measured."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any, Dict, List, NamedTuple
+
+from isaac_appo.doctor.ask import ask_all
 
 TIMEOUT_S = 900.0
 
@@ -31,17 +25,11 @@ class Request(NamedTuple):
 
 def probe(request: Request) -> Dict[str, Any]:
     """``{"peak_mib", "rows", "update_s": {scenario: seconds}, "other_cores"}``. Raises :class:`ProbeError`."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", "isaac_appo.bench.probe", str(answer)]
-        words = json.dumps(request._asdict())
-        try:
-            done = subprocess.run(command, input=words, capture_output=True, text=True, timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise ProbeError(f"{request} did not end within {TIMEOUT_S:.0f} s") from None
-        if done.returncode != 0:
-            raise ProbeError(f"{request} failed with code {done.returncode}:\n{done.stderr[-2000:]}")
-        return dict(json.loads(answer.read_text()))
+    code = f"from isaac_appo.bench.probe import Request, measure\nanswer = measure({request!r})"
+    answer = ask_all({"probe": code}, TIMEOUT_S)["probe"]
+    if answer.fault:
+        raise ProbeError(f"{request}: {answer.fault}")
+    return answer.facts
 
 
 def measure(request: Request) -> Dict[str, Any]:
@@ -64,7 +52,3 @@ def measure(request: Request) -> Dict[str, Any]:
     finally:
         problem.close()
     return answer
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(measure(Request(**json.load(sys.stdin)))))

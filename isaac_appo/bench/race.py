@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
-from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warning
+from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warnings
 from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
 from isaac_appo.bench.scenario import Scenario, default_scenarios, parse_scenario, run_block
 from isaac_appo.bench.window import Effort
@@ -207,7 +207,7 @@ def run_race(
     Raises :class:`ValueError` if rl_games cannot cut the batch.
     """
     first = configs[0]
-    warning = other_load_warning(other_load_now(), Limits())
+    warnings = other_load_warnings(other_load_now(), Limits())
     scenario = fastest_rl_games(first, race.cores, say)
     runners: Dict[str, Callable[[RunConfig], List[Dict[str, float]]]] = {
         "ours": lambda config: run_ours(config, race),
@@ -230,7 +230,7 @@ def run_race(
         **summarise(runs),
         "problem": describe_problem(first),
         "machine": machine.describe(),
-        "warnings": [warning] if warning else [],
+        "warnings": warnings,
     }
 
 

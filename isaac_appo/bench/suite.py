@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from isaac_appo.bench import machine
-from isaac_appo.bench.load import Limits, other_load_now, other_load_warning, reject
+from isaac_appo.bench.load import Limits, other_load_now, other_load_warnings, reject
 from isaac_appo.bench.problem import Problem, describe_problem
 from isaac_appo.bench.ratios import Spread, bound, overlaps, paired
 from isaac_appo.bench.rounds import Plan, Records, accepted, run_rounds, shortage
@@ -37,8 +37,8 @@ def run_suite(
 ) -> Dict[str, Any]:
     """Measure ``names``; returns the report. ``report["failed"]`` says why it is worth nothing, or is empty."""
     scenarios = {name: parse_scenario(name) for name in names}
-    warnings = [other_load_warning(other_load_now(), settings.limits)]
     plan, effort, limits = settings
+    warnings = other_load_warnings(other_load_now(), limits)
     solo = Effort(1, effort.updates)
 
     def judge(name: str, block: Block) -> str:
@@ -46,7 +46,7 @@ def run_suite(
 
     problem = Problem(config)
     try:
-        warnings = [text for text in warnings + _leave_out_impossible(problem, scenarios) if text]
+        warnings += _leave_out_impossible(problem, scenarios)
         for warning in warnings:
             say(f"warning: {warning}")
         blocks = {name: partial(run_block, problem, s, effort if s.trains else solo) for name, s in scenarios.items()}

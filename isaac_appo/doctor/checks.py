@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import importlib.metadata
 import importlib.util
 import netrc
 import os
@@ -14,7 +15,6 @@ import sysconfig
 from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from isaac_appo.bench.machine import version
 from isaac_appo.doctor.ask import PROBES, Answer, ask_all
 
 OK, WARN, NO = "ok", "warn", "no"
@@ -226,3 +226,11 @@ def _in_netrc(environment: Dict[str, str]) -> bool:
         return netrc.netrc(str(path)).authenticators(host) is not None
     except (OSError, netrc.NetrcParseError):
         return False
+
+
+def version(package: str) -> Optional[str]:
+    """Of an installed package; None if it is not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
