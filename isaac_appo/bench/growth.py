@@ -16,9 +16,6 @@ from isaac_appo.bench.files import machine_lines, problem_line, table
 from isaac_appo.bench.load import Limits, other_load_now, other_load_warnings
 from isaac_appo.bench.probe import ProbeError, Request, probe
 
-NUM_ENVS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-HORIZONS = (8, 16, 32, 64, 128)
-WIDTHS = (64, 128, 256, 512, 1024)
 SCENARIOS = {"Ta": "lockstep_lag1_1_1", "Tc": "collect_1", "Tl": "learn_1"}
 START_S = 8.0
 """Seconds that a process takes before it measures, at first guess."""
@@ -42,10 +39,13 @@ def sweeps(problem: Mapping[str, Any]) -> List[Sweep]:
     def width(w: int) -> List[str]:
         return [f"train.params.network.mlp.units=[{w},{max(1, w // 2)},{max(1, w // 4)}]"]
 
+    def length(t: int) -> List[str]:
+        return [f"train.params.config.horizon_length={t}", batch(num_envs * t)]
+
     return [
-        Sweep("num_envs", NUM_ENVS, lambda n: [f"num_envs={n}", batch(n * horizon)]),
-        Sweep("horizon", HORIZONS, lambda t: [f"train.params.config.horizon_length={t}", batch(num_envs * t)]),
-        Sweep("width", WIDTHS, width),
+        Sweep("num_envs", [2**n for n in range(6, 15)], lambda n: [f"num_envs={n}", batch(n * horizon)]),
+        Sweep("horizon", (8, 16, 32, 64, 128), length),
+        Sweep("width", (64, 128, 256, 512, 1024), width),
     ]
 
 

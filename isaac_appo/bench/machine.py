@@ -12,8 +12,6 @@ from typing import Any, Dict
 from isaac_appo.budgets import available_cores
 from isaac_appo.doctor.checks import version
 
-_PACKAGES = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
-
 
 def _proc(file: str, key: str) -> str:
     """What a file under /proc says of ``key``; empty where there is none."""
@@ -28,6 +26,7 @@ def describe() -> Dict[str, Any]:
     """Processor, cores, memory, versions and the settings that change speed."""
     import torch
 
+    packages = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
     return {
         "cpu": _proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": available_cores(),
@@ -35,7 +34,7 @@ def describe() -> Dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: version(name) or "missing" for name in _PACKAGES},
+        "versions": {name: version(name) or "missing" for name in packages},
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "environment": {k: os.environ[k] for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if k in os.environ},
     }

@@ -6,8 +6,6 @@ from typing import Any, Dict, List, NamedTuple
 
 from isaac_appo.doctor.ask import ask_all
 
-TIMEOUT_S = 900.0
-
 
 class ProbeError(RuntimeError):
     """A probe failed; the text is what it said."""
@@ -26,7 +24,7 @@ class Request(NamedTuple):
 def probe(request: Request) -> Dict[str, Any]:
     """``{"peak_mib", "rows", "update_s": {scenario: seconds}, "other_cores"}``. Raises :class:`ProbeError`."""
     code = f"from isaac_appo.bench.probe import Request, measure\nanswer = measure({request!r})"
-    answer = ask_all({"probe": code}, TIMEOUT_S)["probe"]
+    answer = ask_all({"probe": code}, timeout_s=900.0)["probe"]
     if answer.fault:
         raise ProbeError(f"{request}: {answer.fault}")
     return answer.facts

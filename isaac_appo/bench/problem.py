@@ -19,10 +19,6 @@ from isaac_appo.schedule.program import Lockstep
 
 ENDLESS = 10**9
 """Updates of a program that is stopped from outside."""
-WARM_UPDATES = 4
-"""Updates before the state that every block starts from: feet have met the floor."""
-TAPE_BYTES = 64 * 2**20
-"""Most memory for recorded physics states."""
 
 
 class Threads(NamedTuple):
@@ -92,7 +88,8 @@ class Problem:
         self._tape: List[Tuple[np.ndarray, np.ndarray]] = []
         self.start: Optional[Dict[str, Any]] = None
         if common_start:
-            pipeline = self.pipeline(Threads(1, 1, 1), lag=0, executor="inline", num_updates=WARM_UPDATES)
+            # after four updates feet have met the floor
+            pipeline = self.pipeline(Threads(1, 1, 1), lag=0, executor="inline", num_updates=4)
             pipeline.run()
             self.start = pipeline.workers[0].collector.state_dict()
 
@@ -136,11 +133,11 @@ class Problem:
             env.load_state_dict(self.start["env"])
 
     def actions(self) -> List[Tensor]:
-        """Random actions in +-1, one ``[N, A]`` per step of the tape: of a few rollouts, or what fits."""
+        """Random actions in +-1, one ``[N, A]`` per step of the tape: of four rollouts, or what fits into 64 MiB."""
         env = self.env(1)
         engine = env.engine.state_dict()
         size = sum(engine[key].numel() * 8 for key in ("state", "control") if key in engine)
-        steps = max(2, min(4 * self.horizon, TAPE_BYTES // max(size, 1)))
+        steps = max(2, min(4 * self.horizon, 2**26 // max(size, 1)))
         generator = torch.Generator().manual_seed(self.config.seed)
         return list(torch.rand((steps, env.num_envs, env.num_actions), generator=generator) * 2.0 - 1.0)
 

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from statistics import median
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
@@ -43,25 +43,6 @@ class Race(NamedTuple):
     target: float
     every: int
     cores: int
-
-
-class Clock:
-    """Seconds of training so far."""
-
-    def __init__(self) -> None:
-        self._spent = 0.0
-        self._since: Optional[float] = None
-
-    def go(self) -> None:
-        """Start, or go on."""
-        self._since = time.perf_counter()
-
-    def stop(self) -> float:
-        """Stand still; returns the seconds so far."""
-        assert self._since is not None
-        self._spent += time.perf_counter() - self._since
-        self._since = None
-        return self._spent
 
 
 class Hold:
@@ -108,41 +89,47 @@ class HeldPipeline(Pipeline):
 
 
 class Judge:
-    """Evaluates policies in environments of its own, always the same episodes, and keeps the history of a run."""
+    """Evaluates policies in environments of its own, always the same episodes; keeps a run's history and its clock."""
 
     def __init__(self, config: RunConfig, race: Race) -> None:
         self._config, self._race = config, race
         self.env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
         self._fresh = self.env.state_dict()
         self.history: List[Dict[str, float]] = []
+        self._spent = self._since = 0.0
 
-    def reached(self, model: ActorCritic, updates: int, seconds: float) -> bool:
-        """Evaluate; whether the target is reached."""
+    def go(self) -> None:
+        """The clock starts, or goes on."""
+        self._since = time.perf_counter()
+
+    def reached(self, updates: int, policy: Callable[[], ActorCritic]) -> bool:
+        """Evaluate while the clock stands still; whether the target is reached."""
+        self._spent += time.perf_counter() - self._since
         self.env.load_state_dict(self._fresh)
-        mean = evaluate(model, self.env, self._config.eval.seed, self._config.ppo.clip_actions).mean
-        self.history.append({"updates": updates, "seconds": seconds, "return": mean})
+        mean = evaluate(policy(), self.env, self._config.eval.seed, self._config.ppo.clip_actions).mean
+        self.history.append({"updates": updates, "seconds": self._spent, "return": mean})
+        self.go()
         return mean >= self._race.target
 
 
 def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
     """Train with the configured schedule; returns the history of evaluations. ``max_iterations`` is the end."""
     config, _ = resolve_budgets(config, None, measure_update, race.cores)
-    judge, clock, envs = Judge(config, race), Clock(), build_workers(config, "")
+    judge, envs = Judge(config, race), build_workers(config, "")
 
     def on_boundary(report: UpdateReport) -> None:
         updates = report.update + 1
         if updates % race.every == 0:
             with pipeline.hold.closed():
-                if judge.reached(pipeline.learner.model, updates, clock.stop()):
+                if judge.reached(updates, lambda: pipeline.learner.model):
                     pipeline.stop()
-                clock.go()
 
     learner = learner_settings(config)
     make_model = model_maker(config, envs[0].num_obs, envs[0].num_actions)
     program, settings = build_program(config, learner.minibatches), pipeline_settings(config)
     pipeline = HeldPipeline(envs, make_model, program, settings, learner, on_boundary)
     try:
-        clock.go()
+        judge.go()
         pipeline.run()
     finally:
         for env in (judge.env, *envs):
@@ -156,24 +143,21 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
     from isaac_appo.integrations import rl_games
 
     env = build_env(config, config.num_envs, config.seed, config.env.stagger_resets, scenario.threads.physics)
-    judge, clock = Judge(config, race), Clock()
-    model = model_maker(config, env.num_obs, env.num_actions)()
+    judge, model = Judge(config, race), model_maker(config, env.num_obs, env.num_actions)()
+
+    def policy() -> ActorCritic:
+        model.load_state_dict(observer.algo.model.state_dict(), strict=True)
+        model.publish_statistics()
+        return model
 
     def tick() -> bool:
         updates = observer.algo.epoch_num
-        if updates % race.every:
-            return False
-        seconds = clock.stop()
-        model.load_state_dict(observer.algo.model.state_dict(), strict=True)
-        model.publish_statistics()
-        reached = judge.reached(model, updates, seconds)
-        clock.go()
-        return reached
+        return updates % race.every == 0 and judge.reached(updates, policy)
 
     class Started(Observer):
         def after_init(self, algo: Any) -> None:
             super().after_init(algo)
-            clock.go()  # what comes before is construction
+            judge.go()  # what comes before is construction
 
     observer = Started(tick)
     params = rl_games_params(config, learner_settings(config).minibatch_size)
@@ -181,8 +165,8 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
         adapter = rl_games.RlGamesEnv(env)
         rl_games.train(params, adapter, config.max_iterations, scenario.threads.policy, observer)
     finally:
-        env.close()
-        judge.env.close()
+        for each in (judge.env, env):
+            each.close()
     return judge.history
 
 

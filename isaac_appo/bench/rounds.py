@@ -8,8 +8,6 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from isaac_appo.bench.window import Block
 
-OVERTIME = 1.3
-"""How far past its budget a bench goes on when blocks were rejected, as a factor."""
 Records = Dict[str, List[Block]]
 """Scenario -> its blocks, one a round."""
 
@@ -54,7 +52,7 @@ def run_rounds(
     began, longest = now(), 0.0
     for number, order in enumerate(orders(list(blocks), plan.seed)):
         elapsed = now() - began
-        limit = plan.budget_s * (OVERTIME if shortage(records, plan) else 1.0)
+        limit = plan.budget_s * (1.3 if shortage(records, plan) else 1.0)  # overtime for what was rejected
         if number >= plan.max_rounds or (number > 0 and elapsed + longest > limit):
             break
         for name in order:

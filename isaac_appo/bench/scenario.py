@@ -1,14 +1,13 @@
 """Scenarios by name: what runs in one block, and with how many threads.
 
-==============================  ========================================================================================
-``sim_E``                       ``env.step`` with random actions; resets, rewards and observations included
-``raw_E``                       ``mujoco.rollout`` alone, doing the same physics again
-``collect_P``                   the policy stream alone: act, step, hand-over; no learner
-``learn_L``                     the learner stream alone, on a rollout of an older version; no simulation
-``sync_E_T``                    training in turns in one thread: E threads of physics, T of torch
-``lockstep_lagK_P_L``           training at lag K, a thread per stream, with P and L threads each
-``rl_games_E_T[_compiled]``     rl_games' own agent on the same environments; ``_compiled``: with its ``torch_compile``
-==============================  ========================================================================================
+========================  ==============================================================================================
+``sim_E``                 ``env.step`` with random actions; resets, rewards and observations included
+``raw_E``                 ``mujoco.rollout`` alone, doing the same physics again
+``collect_P learn_L``     one stream alone; the learner on a rollout of an older version
+``sync_E_T``              training in turns in one thread: E threads of physics, T of torch
+``lockstep_lagK_P_L``     training at lag K, a thread per stream, with P and L threads each
+``rl_games_E_T``          rl_games' own agent on the same environments; ``_compiled`` after it: with its torch_compile
+========================  ==============================================================================================
 """
 
 from __future__ import annotations

@@ -16,9 +16,6 @@ from isaac_appo.bench.window import STAGES, Block, Effort
 from isaac_appo.budgets import available_cores
 from isaac_appo.config import RunConfig
 
-SCHEMA = 1
-"""Version of the JSON file."""
-
 
 class Settings(NamedTuple):
     """How to measure. Scenarios that do not train need one update only to warm up."""
@@ -55,7 +52,7 @@ def run_suite(
         problem.close()
     how = {"plan": plan._asdict(), "effort": effort._asdict(), "limits": limits._asdict()}
     return {
-        "schema": SCHEMA,
+        "schema": 1,  # version of this tree
         "failed": shortage(records, plan),
         "warnings": warnings,
         "problem": describe_problem(config),

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from isaac_appo.bench import race
-from isaac_appo.bench.race import Clock, Hold, Race, finish, run_ours, summarise
+from isaac_appo.bench.race import Hold, Race, finish, run_ours, summarise
 from isaac_appo.commands.compose import compose
 from isaac_appo.commands.main import main
 from tests.bench.test_scenario import SMALL
@@ -21,13 +21,14 @@ RACE = [*SMALL, "max_iterations=6", "eval.num_envs=4", "task.env.episodeLength=2
 
 
 def test_the_clock_stands_still_while_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([10.0, 13.0, 50.0, 52.0])
+    times = iter([10.0, 13.0, 50.0, 52.0, 99.0])
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    clock = Clock()
-    clock.go()
-    assert clock.stop() == 3.0
-    clock.go()
-    assert clock.stop() == 5.0
+    monkeypatch.setattr(race, "evaluate", lambda *args: SimpleNamespace(mean=7.0))
+    judge = race.Judge(compose(RACE, "bench").config, Race(target=7.5, every=1, cores=1))
+    judge.go()
+    assert not judge.reached(1, SimpleNamespace) and not judge.reached(2, SimpleNamespace)
+    judge.env.close()
+    assert [point["seconds"] for point in judge.history] == [3.0, 5.0]
 
 
 def test_a_closed_hold_waits_for_what_runs_and_lets_nothing_begin() -> None:
@@ -115,7 +116,7 @@ def test_every_evaluation_plays_the_same_episodes() -> None:
     judge = race.Judge(config, Race(0.0, 1, 1))
     model = race.model_maker(config, judge.env.num_obs, judge.env.num_actions)()
     for updates in (1, 2):
-        judge.reached(model, updates, 0.0)
+        judge.reached(updates, lambda: model)
     judge.env.close()
     assert judge.history[0]["return"] == judge.history[1]["return"]
 
