@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isaac_appo.bench.window import STAGE_OF, StageClock
 from isaac_appo.build import build_env, learner_settings, model_maker, pipeline_settings
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
@@ -34,35 +33,15 @@ class Threads(NamedTuple):
         return max(self) == 1
 
 
-class BenchPipeline(Pipeline):
-    """A pipeline that puts the CPU time of its operations down to stages.
+class WrappedPipeline(Pipeline):
+    """A pipeline whose operations are what ``wrap(name, operation)`` makes of them, if it is set before the run."""
 
-    Attributes:
-        alone: only one of the streams is run, so that its operations leave out the ledger, which needs both.
-    """
-
-    stages: Optional[StageClock] = None
-    alone = False
+    wrap: Optional[Callable[[str, Handler], Handler]] = None
 
     def handlers(self) -> Dict[str, Handler]:
         """See :meth:`Pipeline.handlers`."""
-        handlers = super().handlers()
-        alone: Dict[str, Callable[..., Any]] = {
-            "begin": lambda worker, slab: None,
-            "cut": lambda worker, slab: self.workers[worker].collector.state_dict(),
-            "load": self._load_alone,
-            "boundary": lambda index: self.learner.metrics(),
-        }
-        if self.alone:
-            handlers.update(alone)
-        if self.stages is not None:
-            handlers.update({name: self.stages.timed(stage, handlers[name]) for name, stage in STAGE_OF.items()})
-        return handlers
-
-    def _load_alone(self, index: int) -> None:
-        for slab in self.learner.slabs_of(index):
-            slab.facts()
-        self.learner.load(index, lag=1)
+        handlers, wrap = super().handlers(), self.wrap
+        return handlers if wrap is None else {name: wrap(name, handler) for name, handler in handlers.items()}
 
 
 class Problem:
@@ -112,7 +91,7 @@ class Problem:
         executor: str,
         on_boundary: Callable[[UpdateReport], None] = lambda report: None,
         num_updates: int = ENDLESS,
-    ) -> BenchPipeline:
+    ) -> WrappedPipeline:
         """A new pipeline with initial weights, at the common start."""
         env, learner = self.env(threads.physics), self.learner
         program = Lockstep(self.horizon, learner.epochs, learner.minibatches, num_updates, lag=lag)
@@ -120,7 +99,7 @@ class Problem:
             executor=executor, policy_threads=threads.policy, learner_threads=threads.learner
         )
         make_model = model_maker(self.config, env.num_obs, env.num_actions)
-        pipeline = BenchPipeline([env], make_model, program, settings, learner, on_boundary)
+        pipeline = WrappedPipeline([env], make_model, program, settings, learner, on_boundary)
         if self.start is not None:
             pipeline.workers[0].collector.load_state_dict(self.start)
         return pipeline

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Seq
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
 from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warnings
-from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
+from isaac_appo.bench.problem import Problem, WrappedPipeline, describe_problem, rl_games_params
 from isaac_appo.bench.scenario import Scenario, default_scenarios, parse_scenario, run_block
 from isaac_appo.bench.window import Effort
 from isaac_appo.budgets import measure_update, resolve_budgets
@@ -24,7 +24,7 @@ from isaac_appo.config import RunConfig
 from isaac_appo.evaluation import evaluate
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.schedule.executors.base import Handler
-from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
+from isaac_appo.schedule.pipeline import UpdateReport
 
 TRIAL = Effort(1, 3)
 """A look at each thread setting of rl_games."""
@@ -46,46 +46,33 @@ class Race(NamedTuple):
 
 
 class Hold:
-    """Lets streams be stopped between two of their operations."""
+    """Lets policy streams be stopped between two of their operations, while the learner is at a boundary."""
 
-    def __init__(self, streams: int) -> None:
-        self._go, self._idle = threading.Event(), [threading.Lock() for _ in range(streams)]
+    def __init__(self, workers: int) -> None:
+        self._go, self._idle = threading.Event(), [threading.Lock() for _ in range(workers)]
         self._go.set()
 
-    def guarded(self, handler: Handler) -> Handler:
-        """``handler``, which begins only while nothing is held; its first argument numbers the stream."""
+    def wrap(self, name: str, operation: Handler) -> Handler:
+        """``operation``; one of a policy stream begins only while nothing is held."""
 
-        def call(stream: int, *args: int) -> None:
+        def call(worker: int, *args: int) -> None:
             self._go.wait()
-            with self._idle[stream]:
-                handler(stream, *args)
+            with self._idle[worker]:
+                operation(worker, *args)
 
-        return call
+        return call if name in ("begin", "adopt", "pick", "copy", "act", "step", "bootstrap", "cut") else operation
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
         """Let nothing begin, once what is under way has ended."""
         self._go.clear()
         try:
-            with contextlib.ExitStack() as streams:
+            with contextlib.ExitStack() as workers:
                 for idle in self._idle:
-                    streams.enter_context(idle)
+                    workers.enter_context(idle)
                 yield
         finally:
             self._go.set()
-
-
-class HeldPipeline(Pipeline):
-    """A pipeline whose policy streams can be held while the learner is at a boundary."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.hold = Hold(len(self.workers))
-
-    def handlers(self) -> Dict[str, Handler]:
-        """See :meth:`Pipeline.handlers`."""
-        policy = ("begin", "adopt", "pick", "copy", "act", "step", "bootstrap", "cut")
-        return {n: self.hold.guarded(h) if n in policy else h for n, h in super().handlers().items()}
 
 
 class Judge:
@@ -116,18 +103,20 @@ def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
     """Train with the configured schedule; returns the history of evaluations. ``max_iterations`` is the end."""
     config, _ = resolve_budgets(config, None, measure_update, race.cores)
     judge, envs = Judge(config, race), build_workers(config, "")
+    hold = Hold(len(envs))
 
     def on_boundary(report: UpdateReport) -> None:
         updates = report.update + 1
         if updates % race.every == 0:
-            with pipeline.hold.closed():
+            with hold.closed():
                 if judge.reached(updates, lambda: pipeline.learner.model):
                     pipeline.stop()
 
     learner = learner_settings(config)
     make_model = model_maker(config, envs[0].num_obs, envs[0].num_actions)
     program, settings = build_program(config, learner.minibatches), pipeline_settings(config)
-    pipeline = HeldPipeline(envs, make_model, program, settings, learner, on_boundary)
+    pipeline = WrappedPipeline(envs, make_model, program, settings, learner, on_boundary)
+    pipeline.wrap = hold.wrap
     try:
         judge.go()
         pipeline.run()

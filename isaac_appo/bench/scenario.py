@@ -165,15 +165,33 @@ def _alone(problem: Problem, scenario: Scenario, effort: Effort) -> Block:
     """One stream of a pipeline at lag 1, after two updates of both: slabs, snapshots and batch are those of a run."""
     pipeline = problem.pipeline(scenario.threads, lag=1, executor="inline", num_updates=2)
     pipeline.run()
-    stages = StageClock()
-    pipeline.stages, pipeline.alone = stages, True
-    handlers, program = pipeline.handlers(), pipeline.program
+    collector, learner, program, stages = (
+        pipeline.workers[0].collector,
+        pipeline.learner,
+        pipeline.program,
+        StageClock(),
+    )
+
+    def load(index: int) -> None:
+        for slab in learner.slabs_of(index):
+            slab.facts()
+        learner.load(index, lag=1)
+
+    operations: Dict[str, Callable[..., Any]] = {
+        **pipeline.handlers(),
+        # without the ledger, which needs both streams
+        "begin": lambda worker, slab: None,
+        "cut": lambda worker, slab: collector.state_dict(),
+        "load": load,
+        "boundary": lambda index: learner.metrics(),
+    }
+    timed = {name: stages.operation(name, operation) for name, operation in operations.items()}
 
     def update(index: int) -> None:
         steps = program.policy_steps(0, index) if scenario.kind == "collect" else program.learner_steps(index)
         for step in steps:
             if isinstance(step, Op):
-                handlers[step.name](*step.args)
+                timed[step.name](*step.args)
 
     return _repeat(Window(effort, stages), update)
 
@@ -193,7 +211,7 @@ def _train(problem: Problem, scenario: Scenario, effort: Effort) -> Block:
             pipeline.stop()
 
     pipeline = problem.pipeline(scenario.threads, scenario.lag, executor, on_boundary)
-    pipeline.stages = stages
+    pipeline.wrap = stages.operation if stages else None
     pipeline.run()
     return window.block
 

@@ -70,6 +70,10 @@ class StageClock:
 
         return call
 
+    def operation(self, name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """An operation of a program, with its CPU time put down to its stage."""
+        return self.timed(STAGE_OF[name], handler) if name in STAGE_OF else handler
+
     def reset(self) -> None:
         """Back to zero."""
         self.seconds.update(dict.fromkeys(STAGES, 0.0))

@@ -35,18 +35,18 @@ def test_a_closed_hold_waits_for_what_runs_and_lets_nothing_begin() -> None:
     hold, running, release = Hold(2), threading.Event(), threading.Event()
     done: List[int] = []
 
-    def handler(stream: int, number: int) -> None:
+    def handler(worker: int, number: int) -> None:
         running.set()
         release.wait(10)
         done.append(number)
 
-    threads = [threading.Thread(target=hold.guarded(handler), args=(1, 0))]
+    threads = [threading.Thread(target=hold.wrap("act", handler), args=(1, 0))]
     threads[0].start()
     assert running.wait(10)
     threading.Timer(0.02, release.set).start()
     with hold.closed():
         assert done == [0]  # closed only after the operation under way
-        threads.append(threading.Thread(target=hold.guarded(handler), args=(0, 1)))
+        threads.append(threading.Thread(target=hold.wrap("act", handler), args=(0, 1)))
         threads[1].start()
         threads[1].join(0.05)
         assert done == [0]
@@ -88,10 +88,10 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
 ) -> None:
     config = compose([*RACE, f"schedule={schedule}"], "bench").config
     steps: List[int] = []
-    pipelines: List[race.HeldPipeline] = []
+    pipelines: List[race.WrappedPipeline] = []
     evaluate = race.evaluate
 
-    class Watched(race.HeldPipeline):
+    class Watched(race.WrappedPipeline):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             pipelines.append(self)
@@ -103,7 +103,7 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
         steps.append(collector.global_step - before)
         return evaluate(*args)
 
-    monkeypatch.setattr(race, "HeldPipeline", Watched)
+    monkeypatch.setattr(race, "WrappedPipeline", Watched)
     monkeypatch.setattr(race, "evaluate", watched)
     history = run_ours(config, Race(target=float("inf"), every=2, cores=1))
     assert [point["updates"] for point in history] == [2, 4, 6] and steps == [0, 0, 0]
