@@ -55,7 +55,7 @@ def screen(checks: Sequence[Check], found: Sequence[Verdict]) -> str:
 
 
 def _matrix(as_json: bool) -> int:
-    from isaac_appo.doctor.matrix import LANES, cells, table
+    from isaac_appo.doctor.matrix import HARDWARE, cells, table
 
     found = cells()
     if as_json:
@@ -63,5 +63,5 @@ def _matrix(as_json: bool) -> int:
         return 0
     print(table(found))
     print("\ntested: the tests train it. Hardware that they do not have:")
-    print("\n".join(f"  {name}: {lane.hardware}" for name, lane in LANES.items() if lane.hardware))
+    print("\n".join(f"  {engine}: {needed}" for engine, needed in HARDWARE.items()))
     return 0

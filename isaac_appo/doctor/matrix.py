@@ -13,18 +13,10 @@ PYTHONS = ("3.8", "3.11")
 """3.11 stands for it and every later one."""
 
 
-class Lane(NamedTuple):
-    """Where an engine is offered: the Pythons, and the hardware that the tests do not have; empty if they need none."""
-
-    pythons: Tuple[str, ...]
-    hardware: str = ""
-
-
-LANES: Dict[str, Lane] = {
-    "mujoco": Lane(("3.8", "3.11")),
-    "mujoco_warp": Lane(("3.11",), "an NVIDIA GPU"),
-    "isaacgym": Lane(("3.8",), "Isaac Gym Preview 4 and an NVIDIA GPU"),
-}
+OFFERED = {"mujoco": ("3.8", "3.11"), "mujoco_warp": ("3.11",), "isaacgym": ("3.8",)}
+"""Engine -> Pythons."""
+HARDWARE = {"mujoco_warp": "an NVIDIA GPU", "isaacgym": "Isaac Gym Preview 4 and an NVIDIA GPU"}
+"""Engine -> what it needs that the tests do not have."""
 
 
 class Cell(NamedTuple):
@@ -38,12 +30,12 @@ class Cell(NamedTuple):
 
 
 def cells() -> List[Cell]:
-    """Every cell, in order. Errors: KeyError for an engine of the registry without a lane."""
+    """Every cell, in order. Errors: KeyError for an engine of the registry that is not in OFFERED."""
     from isaac_appo.sim.registry import ENGINES
     from isaac_appo.tasks.registry import TASKS
 
     return [
-        Cell(task, engine, schedule, python, _state(LANES[engine], python))
+        Cell(task, engine, schedule, python, _state(engine, python))
         for task in sorted(TASKS)
         for engine in ENGINES
         for schedule in choices("schedule")
@@ -51,10 +43,10 @@ def cells() -> List[Cell]:
     ]
 
 
-def _state(lane: Lane, python: str) -> str:
-    if python not in lane.pythons:
+def _state(engine: str, python: str) -> str:
+    if python not in OFFERED[engine]:
         return "not offered"
-    return "needs hardware" if lane.hardware else "tested"
+    return "needs hardware" if engine in HARDWARE else "tested"
 
 
 def table(rows: Iterable[Cell]) -> str:
