@@ -40,17 +40,23 @@ def test_a_closed_hold_waits_for_what_runs_and_lets_nothing_begin() -> None:
         release.wait(10)
         done.append(number)
 
-    threads = [threading.Thread(target=hold.wrap("act", handler), args=(1, 0))]
-    threads[0].start()
+    first, second = (threading.Thread(target=hold.wrap("act", handler), args=(w, w)) for w in (0, 1))
+
+    def begin_second_while_closing() -> None:
+        while hold._go.is_set():
+            time.sleep(0.001)
+        second.start()
+        second.join(0.05)
+        release.set()
+
+    first.start()
     assert running.wait(10)
-    threading.Timer(0.02, release.set).start()
+    threading.Thread(target=begin_second_while_closing, daemon=True).start()
     with hold.closed():
         assert done == [0]  # closed only after the operation under way
-        threads.append(threading.Thread(target=hold.wrap("act", handler), args=(0, 1)))
-        threads[1].start()
-        threads[1].join(0.05)
+        second.join(0.05)
         assert done == [0]
-    for thread in threads:
+    for thread in (first, second):
         thread.join(10)
     assert done == [0, 1]
 

@@ -26,6 +26,7 @@ def test_all_hidden_nothing_hidden_and_a_loss(update: float, expected: tuple[flo
         ((4.5, 4.0, 2), 4.5, "collect"),
         ((3.0, 4.0, 1), 7.0, "cores"),
         ((3.0, 4.0, 2, 2, 1), 5.0, "cores"),
+        ((3.0, 4.0, 2, 1, 2), 5.5, "cores"),
         ((3.0, 4.0, 3, 2, 1), 4.0, "learn"),
     ],
 )

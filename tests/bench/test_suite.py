@@ -30,7 +30,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, limits: Limits = ANY_LOAD, min_accep
 
 
 def run(folder: Path, *more: str) -> int:
-    return main(["bench", "--quick", "--scenarios", ",".join(NAMES), "--out", str(folder), *more, *SMALL])
+    return main(["bench", "--quick", "--scenarios", ",".join(NAMES), "--out", str(folder), *SMALL, *more])
 
 
 def test_the_command_leaves_a_complete_report(
@@ -86,6 +86,14 @@ def test_wrong_scenarios_and_overrides_are_refused(tmp_path: Path, capsys: pytes
     assert "--fast" in err and "num_envz" in err
     assert main(["bench", "--time-to-return", "5", "--seeds", "1,x", *SMALL]) == 2
     assert "--seeds 1,x" in capsys.readouterr().err
+
+
+def test_what_cannot_run_on_a_problem_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch)
+    assert run(tmp_path, "num_envs=31", "train.params.config.horizon_length=1") == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert list(report["scenarios"]) == NAMES[:-1]
+    assert any("left out rl_games: rl_games needs a minibatch_size that divides" in text for text in report["warnings"])
 
 
 def test_without_a_task_it_is_ant_with_1024_envs() -> None:
