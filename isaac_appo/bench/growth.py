@@ -15,6 +15,7 @@ from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
 from isaac_appo.bench.load import Limits, other_load_now, other_load_warnings
 from isaac_appo.bench.probe import ProbeError, Request, probe
+from isaac_appo.bench.window import Effort
 
 SCENARIOS = {"Ta": "lockstep_lag1_1_1", "Tc": "collect_1", "Tl": "learn_1"}
 START_S = 8.0
@@ -86,7 +87,7 @@ def run_growth(
         points, began = found[sweep.name]["points"], now()
         reason = _over_budget(points, size, deadline - began)
         if not reason:
-            request = Request([*words, *sweep.overrides(size)], list(SCENARIOS.values()), 1, 3, 0.5)
+            request = Request([*words, *sweep.overrides(size)], list(SCENARIOS.values()), Effort(1, 3, 0.5))
             try:
                 points.append({**_point(size, measure(request)), "took_s": now() - began})
             except ProbeError as error:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, Dict
 
+import torch
+
 from isaac_appo.budgets import available_cores
 from isaac_appo.doctor.checks import version
 
@@ -24,8 +26,6 @@ def _proc(file: str, key: str) -> str:
 
 def describe() -> Dict[str, Any]:
     """Processor, cores, memory, versions and the settings that change speed."""
-    import torch
-
     packages = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
     return {
         "cpu": _proc("cpuinfo", "model name") or platform.processor() or platform.machine(),

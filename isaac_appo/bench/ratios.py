@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 
 class Overlap(NamedTuple):
@@ -50,19 +50,18 @@ class Spread(NamedTuple):
 
 def paired(
     blocks: Mapping[str, Mapping[int, float]], names: Sequence[str], formula: Callable[..., float]
-) -> Optional[Spread]:
+) -> List[float]:
     """``formula`` of the values of ``names``, round by round, over the rounds in which all of them were accepted.
 
-    ``blocks``: name -> round -> value. ``None`` if there is no such round.
+    ``blocks``: name -> round -> value.
     """
     rounds = set.intersection(*(set(blocks.get(name, {})) for name in names))
-    values = [formula(*(blocks[name][r] for name in names)) for r in rounds]
-    return Spread.of(values) if values else None
+    return [formula(*(blocks[name][r] for name in names)) for r in sorted(rounds)]
 
 
 def overlaps(
     blocks: Mapping[str, Mapping[int, float]], collect: str, learn: str, update: str
-) -> Dict[str, Optional[Spread]]:
-    """S, O and H of the scenario ``update``, in seconds per update."""
+) -> Dict[str, List[float]]:
+    """S, O and H of the scenario ``update``, round by round, from seconds per update."""
     names = (collect, learn, update)
     return {key: paired(blocks, names, lambda *s, i=i: overlap(*s)[i]) for i, key in enumerate(Overlap._fields)}

@@ -111,16 +111,12 @@ def _summary(scenario: Scenario, blocks: Sequence[Block], rows: int) -> Dict[str
 
 
 def _spread(values: Sequence[float]) -> Optional[Dict[str, Any]]:
-    return _plain(Spread.of(values) if values else None)
-
-
-def _plain(spread: Optional[Spread]) -> Optional[Dict[str, Any]]:
-    return None if spread is None else dict(spread._asdict())
+    return dict(Spread.of(values)._asdict()) if values else None
 
 
 def _ratio(times: Times, of: str, to: Optional[str]) -> Optional[Dict[str, Any]]:
     """How many times as fast ``of`` is, round by round."""
-    return _plain(paired(times, (to, of), lambda slow, fast: slow / fast)) if to else None
+    return _spread(paired(times, (to, of), lambda slow, fast: slow / fast)) if to else None
 
 
 def _of_kind(scenarios: Mapping[str, Scenario], kind: str) -> List[str]:
@@ -144,7 +140,7 @@ def _overlap(scenarios: Mapping[str, Scenario], times: Times, rows: int, cores: 
         collect_s, learn_s = (median(times[phase].values()) for phase in (collect, learn))
         least, by = bound(collect_s, learn_s, cores, t.policy, t.learner)
         found[name] = {
-            **{key: _plain(spread) for key, spread in overlaps(times, collect, learn, name).items()},
+            **{key: _spread(values) for key, values in overlaps(times, collect, learn, name).items()},
             "R": _ratio(times, name, f"sim_{t.physics}"),
             "R_best_sim": _ratio(times, name, best_sim),
             "bound": {"update_s": least, "fps": rows / least, "by": by},

@@ -137,11 +137,12 @@ def _suite(options: argparse.Namespace, words: List[str], config: RunConfig) -> 
 def _memory(words: List[str], scenarios: Dict[str, Any]) -> Dict[str, float]:
     """Peak memory of each overlapped scenario and of rl_games, each in a process of its own."""
     from isaac_appo.bench.probe import Request, probe
+    from isaac_appo.bench.window import Effort
 
     names = [name for name in scenarios if name.startswith("lockstep")]
     names += [name for name in scenarios if name.startswith("rl_games")][:1]
     _say(f"peak memory of {', '.join(names)}")
-    return {name: float(probe(Request(words, [name], 1, 3, 0.0))["peak_mib"]) for name in names}
+    return {name: float(probe(Request(words, [name], Effort(1, 3)))["peak_mib"]) for name in names}
 
 
 def _ablation(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from isaac_appo.bench import growth
 from isaac_appo.bench.figure import growth_figure
 from isaac_appo.bench.growth import Sweep, fit_line, growth_markdown, run_growth, sweeps
 from isaac_appo.bench.probe import ProbeError, Request, measure, probe
+from isaac_appo.bench.window import Effort
 from tests.bench.test_scenario import SMALL
 
 WORDS = ["task=Cartpole"]
@@ -104,12 +105,12 @@ def test_the_number_of_minibatches_stays() -> None:
 
 
 def test_a_probe_answers_from_a_process_of_its_own_and_tells_its_errors() -> None:
-    answer = probe(Request(SMALL, ["lockstep_lag1_1_1"], 1, 1, 0.0))
+    answer = probe(Request(SMALL, ["lockstep_lag1_1_1"], Effort(1, 1)))
     assert answer["rows"] == 32 and answer["update_s"]["lockstep_lag1_1_1"] > 0 and 50 < answer["peak_mib"] < 20000
     with pytest.raises(ProbeError, match="no scenario is called nonsense"):
-        probe(Request(SMALL, ["nonsense"], 1, 1, 0.0))
+        probe(Request(SMALL, ["nonsense"], Effort(1, 1)))
 
 
 def test_a_measurement_takes_the_peak_after_the_first_scenario() -> None:
-    answer = measure(Request(SMALL, ["lockstep_lag1_1_1", "collect_1", "learn_1"], 1, 2, 0.0))
+    answer = measure(Request(SMALL, ["lockstep_lag1_1_1", "collect_1", "learn_1"], Effort(1, 2)))
     assert list(answer["update_s"]) == ["lockstep_lag1_1_1", "collect_1", "learn_1"] and answer["peak_mib"] > 50
