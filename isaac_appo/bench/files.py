@@ -1,25 +1,12 @@
-"""A report as files: JSON with everything, Markdown to read, a figure to look at."""
+"""Reports as Markdown."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 from isaac_appo.bench.window import STAGES
-from isaac_appo.report.atomic_file import write_json, write_text
 
 Row = Sequence[str]
-
-
-def write_report(
-    folder: Path, report: Mapping[str, Any], markdown: str, draw: Optional[Callable[[Mapping[str, Any], Path], None]]
-) -> None:
-    """Write ``report.json``, ``report.md`` and, unless there is nothing to draw, ``report.png``. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "report.json", dict(report))
-    write_text(folder / "report.md", markdown)
-    if draw is not None:
-        draw(report, folder / "report.png")
 
 
 def table(head: Row, rows: Sequence[Row]) -> str:
@@ -36,15 +23,13 @@ def spread(value: Optional[Mapping[str, float]], form: str = "{:,.0f}", scale: f
     return f"{median} ({low} to {high})"
 
 
-def machine_lines(report: Mapping[str, Any]) -> List[str]:
+def machine_lines(report: Mapping[str, Any]) -> str:
     """What it was measured on, and what to think of it."""
     m = report["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in m["versions"].items())
-    lines = [
-        f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; Python {m['python']}, {versions}.",
-        *(f"Warning: {text}." for text in report["warnings"]),
-    ]
-    return [*lines, f"**FAILED**: {report['failed']}"] if report["failed"] else lines
+    lines = [f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; Python {m['python']}, {versions}."]
+    lines += [f"Warning: {text}." for text in report["warnings"]]
+    return "\n".join(lines + ([f"**FAILED**: {report['failed']}"] if report["failed"] else []))
 
 
 def problem_line(problem: Mapping[str, Any]) -> str:
@@ -59,7 +44,7 @@ def problem_line(problem: Mapping[str, Any]) -> str:
 
 def suite_markdown(report: Mapping[str, Any]) -> str:
     """The report of the bench."""
-    parts = ["# Bench", problem_line(report["problem"]), "\n".join(machine_lines(report)), _speeds(report)]
+    parts = ["# Bench", problem_line(report["problem"]), machine_lines(report), _speeds(report)]
     if report["overlap"]:
         parts += ["## Overlap", _OVERLAP_TEXT, _overlaps(report["overlap"])]
     if report["comparisons"]:
@@ -81,7 +66,7 @@ _OVERLAP_TEXT = (
 
 
 def _speeds(report: Mapping[str, Any]) -> str:
-    rows = []
+    rows: List[Row] = []
     for name, s in report["scenarios"].items():
         blocks = f"{s['accepted']} of {s['accepted'] + len(s['rejected'])}"
         rows.append([name, s["what"], spread(s["fps"]), spread(s["update_s"], "{:.1f}", 1e3), blocks])
@@ -89,7 +74,7 @@ def _speeds(report: Mapping[str, Any]) -> str:
 
 
 def _overlaps(overlap: Mapping[str, Any]) -> str:
-    rows = []
+    rows: List[Row] = []
     for name, o in overlap.items():
         ratios = [spread(o[key], "{:.2f}") for key in ("S", "O", "H", "R")]
         least = o["bound"]
@@ -98,9 +83,9 @@ def _overlaps(overlap: Mapping[str, Any]) -> str:
 
 
 def _stages(report: Mapping[str, Any]) -> str:
-    rows = []
+    rows: List[Row] = []
     for name, s in report["scenarios"].items():
-        stages: Optional[Dict[str, float]] = s["core_s_per_sample_by_stage"]
+        stages = s["core_s_per_sample_by_stage"]
         cells = [f"{1e6 * stages[stage]:.2f}" if stages else "-" for stage in STAGES]
         rows.append([name, *cells, spread(s["core_s_per_sample"], "{:.2f}", 1e6)])
     return table(["scenario", *STAGES, "all"], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 STAT = Path("/proc/stat")
 _BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; guests are part of user already
@@ -24,12 +24,11 @@ class Limits(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One measurement: seconds of wall clock, CPU seconds of this process, and cores busy with anything else."""
+    """Seconds of wall clock, CPU seconds of this process, cores busy with anything else (``None``: not known)."""
 
     wall_s: float
     cpu_s: float
     other_cores: Optional[float]
-    """``None`` where the system does not tell."""
 
 
 def busy_seconds() -> Optional[float]:
@@ -50,22 +49,16 @@ def other_cores(wall_s: float, cpu_s: float, busy_s: Optional[float]) -> Optiona
 
 
 class LoadMeter:
-    """Measures from :meth:`start` to :meth:`stop`."""
+    """Measures from its construction to :meth:`stop`."""
 
-    def start(self) -> None:
-        """Begin."""
+    def __init__(self) -> None:
         self._busy = busy_seconds()
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
 
-    @property
-    def elapsed_s(self) -> float:
-        """Wall seconds since the start."""
-        return time.perf_counter() - self._wall
-
     def stop(self) -> Load:
-        """End."""
-        wall, cpu, busy = self.elapsed_s, time.process_time() - self._cpu, busy_seconds()
+        """The load so far."""
+        wall, cpu, busy = time.perf_counter() - self._wall, time.process_time() - self._cpu, busy_seconds()
         spent = None if busy is None or self._busy is None else busy - self._busy
         return Load(wall, cpu, other_cores(wall, cpu, spent))
 
@@ -80,18 +73,17 @@ def reject(load: Load, one_core: bool, limits: Limits) -> str:
     return ""
 
 
-def other_load_now(seconds: float = 1.0) -> Optional[float]:
-    """Cores that are busy while this process sleeps."""
+def other_load_now() -> Optional[float]:
+    """Cores that are busy while this process sleeps a second."""
     meter = LoadMeter()
-    meter.start()
-    time.sleep(seconds)
+    time.sleep(1.0)
     return meter.stop().other_cores
 
 
-def other_load_warning(cores: Optional[float], limits: Limits) -> str:
-    """What to say before measuring, or nothing."""
+def other_load_warnings(cores: Optional[float], limits: Limits) -> List[str]:
+    """What to say before measuring."""
     if cores is None:
-        return "this system has no /proc/stat, so other load is not noticed: close everything else"
+        return ["this system has no /proc/stat, so other load is not noticed: close everything else"]
     if cores > limits.other_cores:
-        return f"something else keeps {cores:.2f} cores busy; blocks that it disturbs are rejected. Stop it first"
-    return ""
+        return [f"something else keeps {cores:.2f} cores busy; blocks that it disturbs are rejected. Stop it first"]
+    return []

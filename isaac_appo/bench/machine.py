@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import resource
@@ -10,45 +9,32 @@ import sys
 from pathlib import Path
 from typing import Any, Dict
 
-_PACKAGES = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
+import torch
+
+from isaac_appo.budgets import available_cores
+from isaac_appo.doctor.checks import version
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def cpu_model() -> str:
-    """Name of the processor."""
+def _proc(file: str, key: str) -> str:
+    """What a file under /proc says of ``key``; empty where there is none."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = Path("/proc", file).read_text().splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "missing"
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
 def describe() -> Dict[str, Any]:
     """Processor, cores, memory, versions and the settings that change speed."""
-    import torch
-
+    packages = ("torch", "warp-lang", "mujoco", "rl-games", "numpy")
     return {
-        "cpu": cpu_model(),
-        "cores": cores(),
+        "cpu": _proc("cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "cores": available_cores(),
         "cores_total": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: version(name) or "missing" for name in packages},
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "environment": {k: os.environ[k] for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if k in os.environ},
     }
@@ -56,11 +42,8 @@ def describe() -> Dict[str, Any]:
 
 def peak_memory_mib() -> float:
     """Largest resident size of this process so far."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):  # getrusage's peak would be the parent's, where that was larger
-                return int(line.split()[1]) / 2**10
-    except OSError:
-        pass
+    kib = _proc("self/status", "VmHWM")  # getrusage's peak would be the parent's, where that was larger
+    if kib:
+        return int(kib.split()[0]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -1,18 +1,15 @@
-"""One measurement in a process of its own, whose peak memory is therefore that of what it measured.
-
-Run as ``python -m isaac_appo.bench.probe``: reads a JSON request from standard input, writes the answer to a file.
-"""
+"""One measurement in a process of its own, whose peak memory is therefore that of what it measured."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple
 
-TIMEOUT_S = 900.0
+from isaac_appo.bench.machine import peak_memory_mib
+from isaac_appo.bench.problem import Problem
+from isaac_appo.bench.scenario import parse_scenario, run_block
+from isaac_appo.bench.window import Effort
+from isaac_appo.commands.compose import compose
+from isaac_appo.doctor.ask import ask_all
 
 
 class ProbeError(RuntimeError):
@@ -24,55 +21,28 @@ class Request(NamedTuple):
 
     overrides: List[str]
     scenarios: List[str]
-    warmup: int
-    updates: int
-    seconds: float
+    effort: Effort
 
 
-def probe(request: Request, timeout_s: float = TIMEOUT_S) -> Dict[str, Any]:
+def probe(request: Request) -> Dict[str, Any]:
     """``{"peak_mib", "rows", "update_s": {scenario: seconds}, "other_cores"}``. Raises :class:`ProbeError`."""
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-m", "isaac_appo.bench.probe", str(answer)]
-        try:
-            done = subprocess.run(
-                command, input=json.dumps(request._asdict()), capture_output=True, text=True, timeout=timeout_s
-            )
-        except subprocess.TimeoutExpired:
-            raise ProbeError(f"{request} did not end within {timeout_s:.0f} s") from None
-        if done.returncode != 0 or not answer.exists():
-            raise ProbeError(f"{request} failed with code {done.returncode}:\n{done.stderr[-2000:]}")
-        return dict(json.loads(answer.read_text()))
+    code = f"from isaac_appo.bench.probe import Effort, Request, measure\nanswer = measure({request!r})"
+    answer = ask_all({"probe": code}, timeout_s=900.0)["probe"]
+    if answer.fault:
+        raise ProbeError(f"{request}: {answer.fault}")
+    return answer.facts
 
 
 def measure(request: Request) -> Dict[str, Any]:
     """The same in this process."""
-    from isaac_appo.bench.machine import peak_memory_mib
-    from isaac_appo.bench.problem import Problem
-    from isaac_appo.bench.scenario import parse_scenario, run_block
-    from isaac_appo.bench.window import Effort
-    from isaac_appo.commands.compose import compose
-
     problem = Problem(compose(request.overrides, "bench").config, common_start=False)
-    effort = Effort(request.warmup, request.updates, request.seconds)
     answer: Dict[str, Any] = {"rows": problem.rows, "update_s": {}, "other_cores": 0.0}
     try:
         for name in request.scenarios:
-            block = run_block(problem, parse_scenario(name), effort)
+            block = run_block(problem, parse_scenario(name), request.effort)
             answer.setdefault("peak_mib", peak_memory_mib())
             answer["update_s"][name] = block.update_s
             answer["other_cores"] = max(answer["other_cores"], block.load.other_cores or 0.0)
     finally:
         problem.close()
     return answer
-
-
-def main(argv: Sequence[str]) -> int:
-    """The process that :func:`probe` starts."""
-    request = Request(**json.loads(sys.stdin.read()))
-    Path(argv[0]).write_text(json.dumps(measure(request)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

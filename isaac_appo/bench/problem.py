@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from dataclasses import asdict
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from isaac_appo.bench.window import STAGE_OF, StageClock
-from isaac_appo.build import build_env, learner_settings, model_maker
+from isaac_appo.build import build_env, learner_settings, model_maker, pipeline_settings
 from isaac_appo.config import RunConfig
 from isaac_appo.env.task_env import TaskEnv
 from isaac_appo.schedule.executors.base import Handler
-from isaac_appo.schedule.pipeline import Pipeline, PipelineSettings, UpdateReport
+from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 from isaac_appo.schedule.program import Lockstep
 
 ENDLESS = 10**9
 """Updates of a program that is stopped from outside."""
-WARM_UPDATES = 4
-"""Updates before the state that every block starts from: feet have met the floor."""
-TAPE_BYTES = 64 * 2**20
-"""Most memory for recorded physics states."""
 
 
 class Threads(NamedTuple):
@@ -37,26 +33,15 @@ class Threads(NamedTuple):
         return max(self) == 1
 
 
-class Tape(NamedTuple):
-    """What the physics did in some consecutive control steps: enough to do the same again without an environment."""
+class WrappedPipeline(Pipeline):
+    """A pipeline whose operations are what ``wrap(name, operation)`` makes of them, if it is set before the run."""
 
-    states: List[Any]
-    """Per step ``[N, 1 + nq + nv]`` float64, before it."""
-    controls: List[Any]
-    """Per step ``[N, substeps, nu]`` float64."""
-
-
-class BenchPipeline(Pipeline):
-    """A pipeline that puts the CPU time of its operations down to stages."""
-
-    stages: Optional[StageClock] = None
+    wrap: Optional[Callable[[str, Handler], Handler]] = None
 
     def handlers(self) -> Dict[str, Handler]:
         """See :meth:`Pipeline.handlers`."""
-        handlers, stages = super().handlers(), self.stages
-        if stages is None:
-            return handlers
-        return {name: stages.timed(STAGE_OF.get(name, "other"), handler) for name, handler in handlers.items()}
+        handlers, wrap = super().handlers(), self.wrap
+        return handlers if wrap is None else {name: wrap(name, handler) for name, handler in handlers.items()}
 
 
 class Problem:
@@ -70,17 +55,22 @@ class Problem:
 
     Attributes:
         rows: environment steps per update.
+        start: the collector's state that every block starts from, a few updates into training; ``None`` for a reset.
     """
 
     def __init__(self, config: RunConfig, common_start: bool = True) -> None:
         self.config = config
-        self._common_start = common_start
         self.horizon = config.ppo.horizon_length
         self.rows = config.num_envs * self.horizon
         self.learner = learner_settings(config)
         self._envs: Dict[int, TaskEnv] = {}
-        self._start: Optional[Dict[str, Any]] = None
-        self._tape: Optional[Tape] = None
+        self._tape: List[Tuple[np.ndarray, np.ndarray]] = []
+        self.start: Optional[Dict[str, Any]] = None
+        if common_start:
+            # after four updates feet have met the floor
+            pipeline = self.pipeline(Threads(1, 1, 1), lag=0, executor="inline", num_updates=4)
+            pipeline.run()
+            self.start = pipeline.workers[0].collector.state_dict()
 
     def close(self) -> None:
         """Release the engines."""
@@ -94,14 +84,6 @@ class Problem:
             self._envs[threads] = build_env(c, c.num_envs, c.seed, c.env.stagger_resets, threads)
         return self._envs[threads]
 
-    def start(self) -> Optional[Dict[str, Any]]:
-        """The collector's state that every block starts from, a few updates into training; ``None`` for a reset."""
-        if self._start is None and self._common_start:
-            pipeline = self._build(Threads(1, 1, 1), lag=0, executor="inline", num_updates=WARM_UPDATES)
-            pipeline.run()
-            self._start = pipeline.workers[0].collector.state_dict()
-        return self._start
-
     def pipeline(
         self,
         threads: Threads,
@@ -109,78 +91,50 @@ class Problem:
         executor: str,
         on_boundary: Callable[[UpdateReport], None] = lambda report: None,
         num_updates: int = ENDLESS,
-        stages: Optional[StageClock] = None,
-    ) -> BenchPipeline:
+    ) -> WrappedPipeline:
         """A new pipeline with initial weights, at the common start."""
-        start = self.start()
-        pipeline = self._build(threads, lag, executor, num_updates, on_boundary)
-        if start is not None:
-            pipeline.workers[0].collector.load_state_dict(start)
-        pipeline.stages = stages
-        return pipeline
-
-    @staticmethod
-    def stage_clock(threads: Threads, executor: str) -> Optional[StageClock]:
-        """A clock that can tell the stages apart, if there is one."""
-        if executor == "inline":  # one stream works at a time, with helpers
-            return StageClock(time.process_time)
-        return StageClock(time.thread_time) if threads.one_core_each else None
-
-    def _build(
-        self,
-        threads: Threads,
-        lag: int,
-        executor: str,
-        num_updates: int,
-        on_boundary: Callable[[UpdateReport], None] = lambda report: None,
-    ) -> BenchPipeline:
-        config, env, learner = self.config, self.env(threads.physics), self.learner
+        env, learner = self.env(threads.physics), self.learner
         program = Lockstep(self.horizon, learner.epochs, learner.minibatches, num_updates, lag=lag)
-        settings = PipelineSettings(
-            executor, threads.policy, threads.learner, config.seed, config.ppo.clip_actions, config.env.max_nan_fraction
+        settings = pipeline_settings(self.config)._replace(
+            executor=executor, policy_threads=threads.policy, learner_threads=threads.learner
         )
-        make_model = model_maker(config, env.num_obs, env.num_actions)
-        return BenchPipeline([env], make_model, program, settings, learner, on_boundary)
+        make_model = model_maker(self.config, env.num_obs, env.num_actions)
+        pipeline = WrappedPipeline([env], make_model, program, settings, learner, on_boundary)
+        if self.start is not None:
+            pipeline.workers[0].collector.load_state_dict(self.start)
+        return pipeline
 
     def rewind(self, env: TaskEnv) -> None:
         """Put ``env`` at the common start."""
-        start = self.start()
-        if start is None:
+        if self.start is None:
             env.reset()
         else:
-            env.load_state_dict(start["env"])
-
-    @property
-    def tape_steps(self) -> int:
-        """Control steps that the tape holds: a few rollouts, or what fits."""
-        engine = self.env(1).engine.state_dict()
-        size = sum(engine[key].numel() * 8 for key in ("state", "control") if key in engine)
-        return max(2, min(4 * self.horizon, TAPE_BYTES // max(size, 1)))
+            env.load_state_dict(self.start["env"])
 
     def actions(self) -> List[Tensor]:
-        """Random actions in +-1, one ``[N, A]`` per step of the tape."""
+        """Random actions in +-1, one ``[N, A]`` per step of the tape: of four rollouts, or what fits into 64 MiB."""
         env = self.env(1)
+        engine = env.engine.state_dict()
+        size = sum(engine[key].numel() * 8 for key in ("state", "control") if key in engine)
+        steps = max(2, min(4 * self.horizon, 2**26 // max(size, 1)))
         generator = torch.Generator().manual_seed(self.config.seed)
-        shape = (self.tape_steps, env.num_envs, env.num_actions)
-        return list(torch.rand(shape, generator=generator) * 2.0 - 1.0)
+        return list(torch.rand((steps, env.num_envs, env.num_actions), generator=generator) * 2.0 - 1.0)
 
-    def tape(self) -> Tape:
+    def tape(self) -> List[Tuple[np.ndarray, np.ndarray]]:
         """What the physics of the ``sim`` scenario does from the common start, recorded once.
 
-        Raises :class:`ValueError` for an engine that does not say.
+        Per control step the states before it ``[N, 1 + nq + nv]`` and the controls ``[N, substeps, nu]``, float64:
+        enough to do the same again without an environment. Raises :class:`ValueError` for an engine that does not say.
         """
-        if self._tape is None:
+        if not self._tape:
             env = self.env(1)
             self.rewind(env)
-            states, controls = [], []
             for action in self.actions():
                 before = env.engine.state_dict()
                 if not {"state", "control"} <= set(before):
                     raise ValueError(f"engine {env.engine.name} does not give its private state")
-                states.append(before["state"].numpy())
                 env.step(action)
-                controls.append(env.engine.state_dict()["control"].numpy())
-            self._tape = Tape(states, controls)
+                self._tape.append((before["state"].numpy(), env.engine.state_dict()["control"].numpy()))
         return self._tape
 
     def rl_games_params(self) -> Dict[str, Any]:
@@ -194,7 +148,6 @@ class Problem:
 def rl_games_params(config: RunConfig, minibatch_size: int) -> Dict[str, Any]:
     """``train.params`` of a configuration in rl_games' own words."""
     params, ppo = config.train.params, config.ppo
-    shaper = ppo.reward_shaper
     names = (
         "horizon_length", "mini_epochs", "learning_rate", "lr_schedule", "schedule_type", "kl_threshold", "gamma",
         "tau", "e_clip", "clip_value", "critic_coef", "grad_norm", "truncate_grads", "entropy_coef",
@@ -204,13 +157,7 @@ def rl_games_params(config: RunConfig, minibatch_size: int) -> Dict[str, Any]:
     algorithm = {
         **{name: getattr(ppo, name) for name in names},
         "minibatch_size": minibatch_size,
-        "reward_shaper": {
-            "scale_value": shaper.scale_value,
-            "shift_value": shaper.shift_value,
-            "min_val": shaper.min_val,
-            "max_val": shaper.max_val,
-            "log_val": shaper.log_val,
-        },
+        "reward_shaper": asdict(ppo.reward_shaper),
         "name": config.task.name,
         "env_name": "rlgpu",
         "ppo": True,

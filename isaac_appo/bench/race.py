@@ -6,16 +6,17 @@ updates. While one is under way the clock stands still and nobody collects: our 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from statistics import median
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence
 
 from isaac_appo.bench import machine
 from isaac_appo.bench.files import machine_lines, problem_line, table
-from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warning
-from isaac_appo.bench.problem import Problem, describe_problem, rl_games_params
-from isaac_appo.bench.ratios import Spread
-from isaac_appo.bench.scenario import Scenario, parse_scenario, run_block
+from isaac_appo.bench.load import Limits, LoadMeter, other_load_now, other_load_warnings
+from isaac_appo.bench.problem import Problem, WrappedPipeline, describe_problem, rl_games_params
+from isaac_appo.bench.scenario import Scenario, default_scenarios, parse_scenario, run_block
 from isaac_appo.bench.window import Effort
 from isaac_appo.budgets import measure_update, resolve_budgets
 from isaac_appo.build import build_env, build_program, build_workers, learner_settings, model_maker, pipeline_settings
@@ -23,7 +24,7 @@ from isaac_appo.config import RunConfig
 from isaac_appo.evaluation import evaluate
 from isaac_appo.policy.actor_critic import ActorCritic
 from isaac_appo.schedule.executors.base import Handler
-from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
+from isaac_appo.schedule.pipeline import UpdateReport
 
 TRIAL = Effort(1, 3)
 """A look at each thread setting of rl_games."""
@@ -44,120 +45,83 @@ class Race(NamedTuple):
     cores: int
 
 
-class Clock:
-    """Seconds of training so far."""
-
-    def __init__(self) -> None:
-        self._spent = 0.0
-        self._since: Optional[float] = None
-
-    def go(self) -> None:
-        """Start, or go on."""
-        self._since = time.perf_counter()
-
-    def stop(self) -> float:
-        """Stand still; returns the seconds so far."""
-        assert self._since is not None
-        self._spent += time.perf_counter() - self._since
-        self._since = None
-        return self._spent
-
-
 class Hold:
-    """Lets policy streams be stopped between two of their operations."""
+    """Lets policy streams be stopped between two of their operations, while the learner is at a boundary."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._closed = False
-        self._active = 0
+    def __init__(self, workers: int) -> None:
+        self._go, self._idle = threading.Event(), [threading.Lock() for _ in range(workers)]
+        self._go.set()
 
-    def guarded(self, handler: Handler) -> Handler:
-        """``handler``, which begins only while the hold is open."""
+    def wrap(self, name: str, operation: Handler) -> Handler:
+        """``operation``; one of a policy stream begins only while nothing is held."""
 
-        def call(*args: int) -> None:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._closed)
-                self._active += 1
-            try:
-                handler(*args)
-            finally:
-                with self._changed:
-                    self._active -= 1
-                    self._changed.notify_all()
+        def call(worker: int, *args: int) -> None:
+            self._go.wait()
+            with self._idle[worker]:
+                operation(worker, *args)
 
-        return call
+        return call if name in ("begin", "adopt", "pick", "copy", "act", "step", "bootstrap", "cut") else operation
 
-    def close(self) -> None:
-        """Let nothing begin, and wait for what is under way."""
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: self._active == 0)
-
-    def open(self) -> None:
-        """Go on."""
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
-
-
-class HeldPipeline(Pipeline):
-    """A pipeline whose policy streams can be held while the learner is at a boundary."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.hold = Hold()
-
-    def handlers(self) -> Dict[str, Handler]:
-        """See :meth:`Pipeline.handlers`."""
-        policy = ("begin", "adopt", "pick", "copy", "act", "step", "bootstrap", "cut")
-        return {n: self.hold.guarded(h) if n in policy else h for n, h in super().handlers().items()}
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Let nothing begin, once what is under way has ended."""
+        self._go.clear()
+        try:
+            with contextlib.ExitStack() as workers:
+                for idle in self._idle:
+                    workers.enter_context(idle)
+                yield
+        finally:
+            self._go.set()
 
 
 class Judge:
-    """Evaluates policies in environments of its own, always the same episodes, and keeps the history of a run."""
+    """Evaluates policies in environments of its own, always the same episodes; keeps a run's history and its clock."""
 
     def __init__(self, config: RunConfig, race: Race) -> None:
         self._config, self._race = config, race
-        self._env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
-        self._fresh = self._env.state_dict()
+        self.env = build_env(config, config.eval.num_envs, config.eval.seed, False, race.cores)
+        self._fresh = self.env.state_dict()
         self.history: List[Dict[str, float]] = []
+        self._spent = self._since = 0.0
 
-    def reached(self, model: ActorCritic, updates: int, seconds: float) -> bool:
-        """Evaluate; whether the target is reached."""
-        self._env.load_state_dict(self._fresh)
-        mean = evaluate(model, self._env, self._config.eval.seed, self._config.ppo.clip_actions).mean
-        self.history.append({"updates": updates, "seconds": seconds, "return": mean})
+    def go(self) -> None:
+        """The clock starts, or goes on."""
+        self._since = time.perf_counter()
+
+    def reached(self, updates: int, policy: Callable[[], ActorCritic]) -> bool:
+        """Evaluate while the clock stands still; whether the target is reached."""
+        self._spent += time.perf_counter() - self._since
+        self.env.load_state_dict(self._fresh)
+        mean = evaluate(policy(), self.env, self._config.eval.seed, self._config.ppo.clip_actions).mean
+        self.history.append({"updates": updates, "seconds": self._spent, "return": mean})
+        self.go()
         return mean >= self._race.target
-
-    def close(self) -> None:
-        """Release the engine."""
-        self._env.close()
 
 
 def run_ours(config: RunConfig, race: Race) -> List[Dict[str, float]]:
     """Train with the configured schedule; returns the history of evaluations. ``max_iterations`` is the end."""
     config, _ = resolve_budgets(config, None, measure_update, race.cores)
-    judge, clock, envs = Judge(config, race), Clock(), build_workers(config, "")
+    judge, envs = Judge(config, race), build_workers(config, "")
+    hold = Hold(len(envs))
 
     def on_boundary(report: UpdateReport) -> None:
         updates = report.update + 1
         if updates % race.every == 0:
-            pipeline.hold.close()
-            if judge.reached(pipeline.learner.model, updates, clock.stop()):
-                pipeline.stop()
-            clock.go()
-            pipeline.hold.open()
+            with hold.closed():
+                if judge.reached(updates, lambda: pipeline.learner.model):
+                    pipeline.stop()
 
     learner = learner_settings(config)
     make_model = model_maker(config, envs[0].num_obs, envs[0].num_actions)
     program, settings = build_program(config, learner.minibatches), pipeline_settings(config)
-    pipeline = HeldPipeline(envs, make_model, program, settings, learner, on_boundary)
+    pipeline = WrappedPipeline(envs, make_model, program, settings, learner, on_boundary)
+    pipeline.wrap = hold.wrap
     try:
-        clock.go()
+        judge.go()
         pipeline.run()
     finally:
-        judge.close()
-        for env in envs:
+        for env in (judge.env, *envs):
             env.close()
     return judge.history
 
@@ -168,24 +132,21 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
     from isaac_appo.integrations import rl_games
 
     env = build_env(config, config.num_envs, config.seed, config.env.stagger_resets, scenario.threads.physics)
-    judge, clock = Judge(config, race), Clock()
-    model = model_maker(config, env.num_obs, env.num_actions)()
+    judge, model = Judge(config, race), model_maker(config, env.num_obs, env.num_actions)()
+
+    def policy() -> ActorCritic:
+        model.load_state_dict(observer.algo.model.state_dict(), strict=True)
+        model.publish_statistics()
+        return model
 
     def tick() -> bool:
         updates = observer.algo.epoch_num
-        if updates % race.every:
-            return False
-        seconds = clock.stop()
-        model.load_state_dict(observer.algo.model.state_dict(), strict=True)
-        model.publish_statistics()
-        reached = judge.reached(model, updates, seconds)
-        clock.go()
-        return reached
+        return updates % race.every == 0 and judge.reached(updates, policy)
 
     class Started(Observer):
         def after_init(self, algo: Any) -> None:
             super().after_init(algo)
-            clock.go()  # what comes before is construction
+            judge.go()  # what comes before is construction
 
     observer = Started(tick)
     params = rl_games_params(config, learner_settings(config).minibatch_size)
@@ -193,19 +154,17 @@ def run_rl_games(config: RunConfig, race: Race, scenario: Scenario) -> List[Dict
         adapter = rl_games.RlGamesEnv(env)
         rl_games.train(params, adapter, config.max_iterations, scenario.threads.policy, observer)
     finally:
-        env.close()
-        judge.close()
+        for each in (judge.env, env):
+            each.close()
     return judge.history
 
 
-def fastest_rl_games(config: RunConfig, cores: int, effort: Effort, say: Callable[[str], None]) -> Scenario:
+def fastest_rl_games(config: RunConfig, cores: int, say: Callable[[str], None]) -> Scenario:
     """rl_games' best thread setting by a short trial of each."""
-    splits = sorted({(1, 1), (cores, 1), (cores, cores)})
-    scenarios = [parse_scenario(f"rl_games_{e}_{t}") for e, t in splits]
+    scenarios = [s for s in map(parse_scenario, default_scenarios(cores)) if s.kind == "rl_games"]
     problem = Problem(config)
     try:
-        problem.rl_games_params()
-        times = {s: run_block(problem, s, effort).update_s for s in scenarios}
+        times = {s: run_block(problem, s, TRIAL).update_s for s in scenarios}
     finally:
         problem.close()
     best = min(times, key=times.__getitem__)
@@ -221,8 +180,8 @@ def run_race(
     Raises :class:`ValueError` if rl_games cannot cut the batch.
     """
     first = configs[0]
-    warning = other_load_warning(other_load_now(), Limits())
-    scenario = fastest_rl_games(first, race.cores, TRIAL, say)
+    warnings = other_load_warnings(other_load_now(), Limits())
+    scenario = fastest_rl_games(first, race.cores, say)
     runners: Dict[str, Callable[[RunConfig], List[Dict[str, float]]]] = {
         "ours": lambda config: run_ours(config, race),
         "rl_games": lambda config: run_rl_games(config, race, scenario),
@@ -231,10 +190,9 @@ def run_race(
     for turn, config in enumerate(configs):
         for system in sorted(runners, reverse=turn % 2 == 1):  # who goes first changes
             meter = LoadMeter()
-            meter.start()
             history = runners[system](config)
-            runs.append({**finish(history, race.target), "system": system, "seed": config.seed,
-                         "other_cores": meter.stop().other_cores, "history": history})  # fmt: skip
+            who = {"system": system, "seed": config.seed, "other_cores": meter.stop().other_cores}
+            runs.append({**finish(history, race.target), **who, "history": history})
             say(f"{system}, seed {config.seed}: {_told(runs[-1], race.target)}")
     s = first.schedule
     return {
@@ -245,16 +203,14 @@ def run_race(
         **summarise(runs),
         "problem": describe_problem(first),
         "machine": machine.describe(),
-        "warnings": [warning] if warning else [],
+        "warnings": warnings,
     }
 
 
 def finish(history: Sequence[Dict[str, float]], target: float) -> Dict[str, Any]:
     """When the target was reached: seconds, updates and the return then; ``None`` for each if it was not."""
-    for point in history:
-        if point["return"] >= target:
-            return {"seconds": point["seconds"], "updates": point["updates"], "return": point["return"]}
-    return {"seconds": None, "updates": None, "return": None}
+    point = next((point for point in history if point["return"] >= target), {})
+    return {number: point.get(number) for number in NUMBERS}
 
 
 def summarise(runs: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
@@ -264,7 +220,7 @@ def summarise(runs: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
     if missing:
         failed = f"the target was not reached by {', '.join(missing)}: raise max_iterations"
         return {"failed": failed, "median_s": None, "ratio_of_medians": None, "ratio_by_seed": None}
-    medians = {s: Spread.of(list(t.values())).median for s, t in times.items()}
+    medians = {s: median(t.values()) for s, t in times.items()}
     by_seed = {str(seed): times["ours"][seed] / times["rl_games"][seed] for seed in times["ours"]}
     ratio = medians["ours"] / medians["rl_games"]
     return {"failed": "", "median_s": medians, "ratio_of_medians": ratio, "ratio_by_seed": by_seed}
@@ -283,14 +239,17 @@ def race_markdown(report: Mapping[str, Any]) -> str:
         [r["system"], str(r["seed"]), *("-" if r[k] is None else f"{r[k]:.1f}" for k in NUMBERS)]
         for r in report["runs"]
     ]
-    parts = [f"# Time to a return of {report['target']:g}", problem_line(report["problem"])]
-    parts += ["\n".join(machine_lines(report))]
-    parts += [f"Seconds of training until an evaluation, one every {report['every']} updates, reaches it. "
-              f"ours: {report['systems']['ours']}; {report['systems']['rl_games']}."]  # fmt: skip
-    parts += [table(["system", "seed", "seconds", "updates", "return"], rows)]
-    if report["median_s"] is not None:
+    systems, medians = report["systems"], report["median_s"]
+    rule = f"Seconds of training until an evaluation, one every {report['every']} updates, reaches it."
+    parts = [
+        f"# Time to a return of {report['target']:g}",
+        problem_line(report["problem"]),
+        machine_lines(report),
+        f"{rule} ours: {systems['ours']}; {systems['rl_games']}.",
+        table(["system", "seed", *NUMBERS], rows),
+    ]
+    if medians is not None:
         seeds = ", ".join(f"seed {seed}: {ratio:.2f}" for seed, ratio in report["ratio_by_seed"].items())
-        medians = report["median_s"]
-        parts += [f"Medians: ours {medians['ours']:.1f} s, rl_games {medians['rl_games']:.1f} s: "
-                  f"{report['ratio_of_medians']:.2f}x ({seeds})."]  # fmt: skip
+        times = f"ours {medians['ours']:.1f} s, rl_games {medians['rl_games']:.1f} s"
+        parts.append(f"Medians: {times}: {report['ratio_of_medians']:.2f}x ({seeds}).")
     return "\n\n".join(parts) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 
 class Overlap(NamedTuple):
@@ -26,19 +26,12 @@ def overlap(collect_s: float, learn_s: float, update_s: float) -> Overlap:
     return Overlap(total / update_s, max(collect_s, learn_s) / update_s, (total - update_s) / min(collect_s, learn_s))
 
 
-class Bound(NamedTuple):
-    """The least time per update and what sets it."""
-
-    update_s: float
-    by: str
-
-
-def bound(collect_s: float, learn_s: float, cores: int, policy_threads: int = 1, learner_threads: int = 1) -> Bound:
-    """The least Ta of two overlapping phases: the longer one, or all core-seconds of both spread over ``cores``."""
+def bound(
+    collect_s: float, learn_s: float, cores: int, policy_threads: int = 1, learner_threads: int = 1
+) -> Tuple[float, str]:
+    """The least Ta of two overlapping phases, and what sets it: the longer one, or both spread over ``cores``."""
     work = (collect_s * policy_threads + learn_s * learner_threads) / cores
-    terms = {"collect": collect_s, "learn": learn_s, "cores": work}
-    by = max(terms, key=terms.__getitem__)
-    return Bound(terms[by], by)
+    return max((collect_s, "collect"), (learn_s, "learn"), (work, "cores"), key=lambda term: term[0])
 
 
 class Spread(NamedTuple):
@@ -57,23 +50,18 @@ class Spread(NamedTuple):
 
 def paired(
     blocks: Mapping[str, Mapping[int, float]], names: Sequence[str], formula: Callable[..., float]
-) -> Optional[Spread]:
+) -> List[float]:
     """``formula`` of the values of ``names``, round by round, over the rounds in which all of them were accepted.
 
-    ``blocks``: name -> round -> value. ``None`` if there is no such round.
+    ``blocks``: name -> round -> value.
     """
-    rounds = set.intersection(*(set(blocks.get(name, {})) for name in names)) if names else set()
-    values: List[float] = [formula(*(blocks[name][r] for name in names)) for r in sorted(rounds)]
-    return Spread.of(values) if values else None
+    rounds = set.intersection(*(set(blocks.get(name, {})) for name in names))
+    return [formula(*(blocks[name][r] for name in names)) for r in sorted(rounds)]
 
 
 def overlaps(
     blocks: Mapping[str, Mapping[int, float]], collect: str, learn: str, update: str
-) -> Dict[str, Optional[Spread]]:
-    """S, O and H of the scenario ``update``, in seconds per update."""
+) -> Dict[str, List[float]]:
+    """S, O and H of the scenario ``update``, round by round, from seconds per update."""
     names = (collect, learn, update)
-    return {
-        "S": paired(blocks, names, lambda c, t, a: overlap(c, t, a).S),
-        "O": paired(blocks, names, lambda c, t, a: overlap(c, t, a).O),
-        "H": paired(blocks, names, lambda c, t, a: overlap(c, t, a).H),
-    }
+    return {key: paired(blocks, names, lambda *s, i=i: overlap(*s)[i]) for i, key in enumerate(Overlap._fields)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Optional
 
 from torch import Tensor
 
@@ -22,20 +23,16 @@ _METHODS = {
 class MeasuredEnv(RlGamesEnv):
     """The adapter, put by ``rewind`` at a given state, with the time of its steps put down to ``env.step``."""
 
-    def __init__(self, env: TaskEnv, rewind: Callable[[TaskEnv], None], stages: Optional[StageClock] = None) -> None:
+    def __init__(self, env: TaskEnv, rewind: Callable[[TaskEnv], None], stages: StageClock) -> None:
         super().__init__(env)
-        self._task_env, self._rewind = env, rewind
-        self._step = super().step if stages is None else stages.timed("env.step", super().step)
+        self._rewind = partial(rewind, env)
+        self.step = stages.timed("env.step", self.step)  # type: ignore[method-assign]
 
     def reset(self) -> Dict[str, Tensor]:
         """New episodes, then the common start: observations are the environment's own tensor."""
         obs = super().reset()
-        self._rewind(self._task_env)
+        self._rewind()
         return obs
-
-    def step(self, actions: Tensor) -> Tuple[Dict[str, Tensor], Tensor, Tensor, Dict[str, Tensor]]:
-        """See :class:`RlGamesEnv`."""
-        return self._step(actions)
 
 
 class Observer(AlgoObserver):

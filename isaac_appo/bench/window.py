@@ -37,12 +37,14 @@ class Block(NamedTuple):
         updates: how many.
         load: of the measured part.
         stages: core-seconds per update by stage; ``None`` where they cannot be told apart.
+        rejected: why it does not count; empty if it does.
     """
 
     update_s: float
     updates: int
     load: Load
     stages: Optional[Dict[str, float]]
+    rejected: str = ""
 
 
 class StageClock:
@@ -68,10 +70,13 @@ class StageClock:
 
         return call
 
+    def operation(self, name: str, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """An operation of a program, with its CPU time put down to its stage."""
+        return self.timed(STAGE_OF[name], handler) if name in STAGE_OF else handler
+
     def reset(self) -> None:
         """Back to zero."""
-        for stage in self.seconds:
-            self.seconds[stage] = 0.0
+        self.seconds.update(dict.fromkeys(STAGES, 0.0))
 
     def per_update(self, updates: int, cpu_s: float) -> Dict[str, float]:
         """Core-seconds per update; what the stages do not explain of ``cpu_s`` is ``other``."""
@@ -80,12 +85,7 @@ class StageClock:
 
 
 class Window:
-    """The part of a run that is measured: :meth:`tick` is called at the end of every update.
-
-    Args:
-        effort: how much to measure.
-        stages: a clock to read at both ends, or ``None``.
-    """
+    """The part of a run that is measured: :meth:`tick` is called at the end of every update."""
 
     def __init__(self, effort: Effort, stages: Optional[StageClock] = None) -> None:
         if effort.warmup < 1 or effort.updates < 1:
@@ -102,11 +102,12 @@ class Window:
         if updates == 0:
             if self.stages is not None:
                 self.stages.reset()
-            self._meter.start()
-        elif updates >= self.effort.updates and self._meter.elapsed_s >= self.effort.seconds and self._block is None:
+            self._meter = LoadMeter()
+        elif self._block is None and updates >= self.effort.updates:
             load = self._meter.stop()
-            stages = self.stages.per_update(updates, load.cpu_s) if self.stages is not None else None
-            self._block = Block(load.wall_s / updates, updates, load, stages)
+            if load.wall_s >= self.effort.seconds:
+                stages = self.stages.per_update(updates, load.cpu_s) if self.stages is not None else None
+                self._block = Block(load.wall_s / updates, updates, load, stages)
         return self._block is not None
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from isaac_appo.commands.compose import compose
 from isaac_appo.config.errors import ConfigError, Finding
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PROBLEM = ("num_envs=1024", "train.params.config.minibatch_size=4096")
 """Of a bench whose words name no task: Ant."""
-MEMORY_UPDATES = 3
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,9 +32,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--updates", type=int, help="updates per block (default 20, --quick 4)")
     p.add_argument("--order-seed", type=int, default=0, help="seed of the order of blocks")
     p.add_argument("--out", type=Path, help="folder of the report (default bench/NAME)")
-    p.add_argument(
-        "--gpu", action="store_true", help="everything about one GPU within 8 minutes, whatever KEY=VALUE says"
-    )
+    gpu = "everything about one GPU within 8 minutes, whatever KEY=VALUE says"
+    p.add_argument("--gpu", action="store_true", help=gpu)
     p.add_argument("--growth", action="store_true", help="how time and memory grow with envs, horizon and width")
     p.add_argument("--time-to-return", type=float, metavar="R", help="race rl_games to this evaluation return")
     p.add_argument("--ablation", metavar="TASKS", help="what lag costs in samples: Cartpole, Ant or both, resumable")
@@ -77,30 +76,31 @@ def main(argv: List[str]) -> int:
 def with_default_problem(words: List[str]) -> List[str]:
     """The overrides that are typed, after those of the default problem that they do not decide themselves."""
     keys = {word.partition("=")[0].lstrip("+") for word in words}
-    if "task" in keys:
-        return words
-    return [word for word in DEFAULT_PROBLEM if word.partition("=")[0] not in keys] + words
+    mine = () if "task" in keys else DEFAULT_PROBLEM
+    return [word for word in mine if word.partition("=")[0] not in keys] + words
 
 
 def _measure(options: argparse.Namespace, words: List[str], config: RunConfig) -> Tuple[Dict[str, Any], Path]:
-    """What the options ask for; its report is written and printed."""
+    """What the options ask for; its report is written (JSON, Markdown, a figure) and printed. Raises OSError."""
     from isaac_appo.bench import figure, files, growth, race
+    from isaac_appo.bench.problem import describe_problem
+    from isaac_appo.report.atomic_file import write_json, write_text
 
-    problem = f"{config.task.name}_{config.num_envs}x{config.ppo.horizon_length}"
+    draw: Callable[[Mapping[str, Any], Path], None]
     if options.growth:
-        folder = options.out or Path("bench") / f"{problem}_growth"
-        report, draw = _growth(options, words, config), figure.growth_figure
-        markdown = growth.growth_markdown(report)
+        report = growth.run_growth(words, describe_problem(config), 60.0 * (options.minutes or 9.5), _say)
+        name, markdown, draw = "_growth", growth.growth_markdown(report), figure.growth_figure
     elif options.time_to_return is not None:
-        folder = options.out or Path("bench") / f"{problem}_return_{options.time_to_return:g}"
-        report, draw = _race(options, words), figure.race_figure
+        name, report, draw = f"_return_{options.time_to_return:g}", _race(options, words), figure.race_figure
         markdown = race.race_markdown(report)
     else:
-        folder = options.out or Path("bench") / (problem + "_quick" * options.quick)
-        report, draw = _suite(options, words, config), figure.suite_figure
+        name, report, draw = "_quick" * options.quick, _suite(options, words, config), figure.suite_figure
         markdown = files.suite_markdown(report)
-    report["overrides"] = words
-    files.write_report(folder, report, markdown, draw)
+    folder = options.out or Path("bench") / f"{config.task.name}_{config.num_envs}x{config.ppo.horizon_length}{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "report.json", {**report, "overrides": words})
+    write_text(folder / "report.md", markdown)
+    draw(report, folder / "report.png")
     print(markdown)
     return report, folder
 
@@ -112,20 +112,20 @@ def suite_settings(quick: bool, minutes: Optional[float], updates: Optional[int]
     from isaac_appo.bench.window import Effort
 
     budget_s = 60.0 * (minutes or (1.7 if quick else 10.0))
-    count = updates or (4 if quick else 20)
-    return Settings(Plan(budget_s, seed=seed), Effort(2, count), solo_updates=count)
+    return Settings(Plan(budget_s, seed=seed), Effort(2, updates or (4 if quick else 20)))
 
 
 def _suite(options: argparse.Namespace, words: List[str], config: RunConfig) -> Dict[str, Any]:
-    from isaac_appo.bench import machine, suite
     from isaac_appo.bench.probe import ProbeError
     from isaac_appo.bench.scenario import default_scenarios
+    from isaac_appo.bench.suite import run_suite
+    from isaac_appo.budgets import available_cores
 
-    names = default_scenarios(machine.cores(), options.quick)
+    names = default_scenarios(available_cores(), options.quick)
     if options.scenarios:
         names = [name for name in options.scenarios.split(",") if name]
     settings = suite_settings(options.quick, options.minutes, options.updates, options.order_seed)
-    report = suite.run_suite(config, names, settings, _say)
+    report = run_suite(config, names, settings, _say)
     if not options.quick:
         try:
             report["memory"] = _memory(words, report["scenarios"])
@@ -137,22 +137,12 @@ def _suite(options: argparse.Namespace, words: List[str], config: RunConfig) -> 
 def _memory(words: List[str], scenarios: Dict[str, Any]) -> Dict[str, float]:
     """Peak memory of each overlapped scenario and of rl_games, each in a process of its own."""
     from isaac_appo.bench.probe import Request, probe
+    from isaac_appo.bench.window import Effort
 
     names = [name for name in scenarios if name.startswith("lockstep")]
     names += [name for name in scenarios if name.startswith("rl_games")][:1]
     _say(f"peak memory of {', '.join(names)}")
-    return {name: float(probe(Request(words, [name], 1, MEMORY_UPDATES, 0.0))["peak_mib"]) for name in names}
-
-
-def _growth(options: argparse.Namespace, words: List[str], config: RunConfig) -> Dict[str, Any]:
-    from isaac_appo.bench import growth
-    from isaac_appo.bench.files import problem_line
-    from isaac_appo.bench.problem import describe_problem
-
-    problem = describe_problem(config)
-    base = growth.Base(words, config.num_envs, config.ppo.horizon_length, problem["minibatches"])
-    report = growth.run_growth(base, 60.0 * (options.minutes or 9.5), _say)
-    return {**report, "problem": problem, "base": f"Around {problem_line(problem)}."}
+    return {name: float(probe(Request(words, [name], Effort(1, 3)))["peak_mib"]) for name in names}
 
 
 def _ablation(options: argparse.Namespace) -> int:
@@ -191,20 +181,15 @@ def _gpu(options: argparse.Namespace) -> int:
 
 
 def _race(options: argparse.Namespace, words: List[str]) -> Dict[str, Any]:
-    from isaac_appo.bench import machine, race
+    from isaac_appo.bench.race import Race, run_race
+    from isaac_appo.budgets import available_cores
 
-    seeds = _seeds(options.seeds)
-    configs = [compose([*words, f"seed={seed}"], "bench").config for seed in seeds]
-    rules = race.Race(options.time_to_return, options.every, machine.cores())
-    return race.run_race(configs, rules, _say)
-
-
-def _seeds(text: str) -> Sequence[int]:
     try:
-        return [int(word) for word in text.split(",")]
+        seeds = [int(word) for word in options.seeds.split(",")]
     except ValueError:
-        raise ValueError(f"--seeds {text}: whole numbers between commas. Write --seeds 1,2,3") from None
+        raise ValueError(f"--seeds {options.seeds}: whole numbers between commas. Write --seeds 1,2,3") from None
+    configs = [compose([*words, f"seed={seed}"], "bench").config for seed in seeds]
+    return run_race(configs, Race(options.time_to_return, options.every, available_cores()), _say)
 
 
-def _say(text: str) -> None:
-    print(text, flush=True)
+_say = partial(print, flush=True)

@@ -28,9 +28,8 @@ def main(argv: List[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--matrix", action="store_true", help="what the tests train: task x engine x schedule x Python")
-    parser.add_argument(
-        "--run-root", type=Path, default=Path("runs"), metavar="DIR", help="where runs would be written"
-    )
+    where = "where runs would be written"
+    parser.add_argument("--run-root", type=Path, default=Path("runs"), metavar="DIR", help=where)
     options = parser.parse_args(argv)
     if options.matrix:
         return _matrix(options.json)
@@ -51,13 +50,12 @@ def screen(checks: Sequence[Check], found: Sequence[Verdict]) -> str:
     for check in checks:
         lines.append(f"{_MARKS[check.status]}  {check.name:<14}{check.fact}")
         lines += [f"    {'':<14}-> {check.remedy}"] if check.remedy else []
-    lines += ["", "Engines:"]
-    lines += [f"{'ok' if v.works else '--'}  sim={v.engine:<12} {v.reason}" for v in found]
-    return "\n".join(lines)
+    engines = [f"{'ok' if v.works else '--'}  sim={v.engine:<12} {v.reason}" for v in found]
+    return "\n".join([*lines, "", "Engines:", *engines])
 
 
 def _matrix(as_json: bool) -> int:
-    from isaac_appo.doctor.matrix import LANES, cells, table
+    from isaac_appo.doctor.matrix import HARDWARE, cells, table
 
     found = cells()
     if as_json:
@@ -65,5 +63,5 @@ def _matrix(as_json: bool) -> int:
         return 0
     print(table(found))
     print("\ntested: the tests train it. Hardware that they do not have:")
-    print("\n".join(f"  {name}: {lane.hardware}" for name, lane in LANES.items() if lane.hardware))
+    print("\n".join(f"  {engine}: {needed}" for engine, needed in HARDWARE.items()))
     return 0

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from typing import Any, Dict, NamedTuple
 
-__all__ = ["PROBES", "Answer", "ask_all"]
-
 _MARK = "isaac-appo-answer:"
 _ISAACGYM = """
 import isaacgym
@@ -58,14 +56,12 @@ class Answer(NamedTuple):
 
 def ask_all(probes: Dict[str, str], timeout_s: float = 180.0) -> Dict[str, Answer]:
     """Run every probe in a process of its own, all at once. Kernels may have to be compiled: minutes at worst."""
-    running = {name: _start(code) for name, code in probes.items()}
+    pipe, ending = subprocess.PIPE, f"\nimport json\nprint('\\n{_MARK}' + json.dumps(answer))"
+    running = {
+        name: subprocess.Popen([sys.executable, "-c", code + ending], stdout=pipe, stderr=pipe, text=True)
+        for name, code in probes.items()
+    }
     return {name: _answer(name, process, timeout_s) for name, process in running.items()}
-
-
-def _start(code: str) -> subprocess.Popen[str]:
-    ending = f"\nimport json\nprint('\\n{_MARK}' + json.dumps(answer))"
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", code + ending], stdout=pipe, stderr=pipe, text=True)
 
 
 def _answer(name: str, process: subprocess.Popen[str], timeout_s: float) -> Answer:

@@ -17,12 +17,9 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from isaac_appo.doctor.ask import PROBES, Answer, ask_all
 
-__all__ = ["Check", "examine", "gpu_check", "isaacgym_check"]
-
 OK, WARN, NO = "ok", "warn", "no"
 ISAAC_GYM = "Isaac Gym Preview 4"
 _DISK_GIB = 2.0
-_PYTHON38 = "uv venv -p 3.8, or conda create -n gym python=3.8"
 
 
 class Check(NamedTuple):
@@ -37,17 +34,17 @@ class Check(NamedTuple):
 def examine(folder: Path) -> Tuple[List[Check], Dict[str, str]]:
     """All checks of this machine, and the engines there are with a line each; `folder` is where runs would go."""
     answers = ask_all(PROBES)
-    torch, gym = answers["torch"], answers["isaacgym"]
+    torch, python = answers["torch"], sys.version_info[:2]
     checks = [
-        python_check(sys.version_info[:2]),
+        python_check(python),
         embedded_check(answers["embedded"]),
         disk_check(folder),
         torch_check(torch, driver_version()),
         gpu_check(torch),
         warp_check(answers["warp"]),
-        isaacgym_check(gym, sys.version_info[:2]),
+        isaacgym_check(answers["isaacgym"], python),
         isaacgym_gpu_check(torch),
-        numpy_check(_version("numpy")),
+        numpy_check(version("numpy")),
         compiler_check(),
         libpython_check(),
         vulkan_check(),
@@ -57,11 +54,13 @@ def examine(folder: Path) -> Tuple[List[Check], Dict[str, str]]:
     return checks, torch.facts.get("engines", {})
 
 
-def python_check(version: Tuple[int, ...]) -> Check:
-    text = f"{platform.python_version()} at {sys.executable}"
-    if version < (3, 8):
-        return Check("Python", NO, text, "Use Python 3.8 or later")
-    return Check("Python", OK, text)
+def _judged(good: bool, name: str, otherwise: str, fact: str, remedy: str) -> Check:
+    return Check(name, OK, fact) if good else Check(name, otherwise, fact, remedy)
+
+
+def python_check(python: Tuple[int, ...]) -> Check:
+    fact = f"{platform.python_version()} at {sys.executable}"
+    return _judged(python >= (3, 8), "Python", NO, fact, "Use Python 3.8 or later")
 
 
 def embedded_check(answer: Answer) -> Check:
@@ -74,22 +73,18 @@ def embedded_check(answer: Answer) -> Check:
 def disk_check(folder: Path) -> Check:
     there = next(path for path in [folder.absolute(), *folder.absolute().parents] if path.exists())
     free = shutil.disk_usage(there).free / 2**30
-    fact = f"{free:.1f} GiB free for {folder}"
-    if free < _DISK_GIB:
-        return Check("Disk", WARN, fact, f"Free some, or choose run_root=FOLDER with {_DISK_GIB:g} GiB or more")
-    return Check("Disk", OK, fact)
+    remedy = f"Free some, or choose run_root=FOLDER with {_DISK_GIB:g} GiB or more"
+    return _judged(free >= _DISK_GIB, "Disk", WARN, f"{free:.1f} GiB free for {folder}", remedy)
 
 
 def driver_version() -> str:
     """The NVIDIA driver's version; empty without one."""
-    if shutil.which("nvidia-smi") is None:
-        return ""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.splitlines()[0].strip() if done.returncode == 0 and done.stdout.strip() else ""
+    return done.stdout.partition("\n")[0].strip()
 
 
 def torch_check(answer: Answer, driver: str) -> Check:
@@ -151,21 +146,22 @@ def isaacgym_check(answer: Answer, python: Tuple[int, ...]) -> Check:
         return Check(name, WARN if answer.facts["double"] else OK, f"{kind}: {answer.facts['file']}")
     if python > (3, 8):
         fact = f"runs on Python 3.8 at the latest, this is {python[0]}.{python[1]}"
-        return Check(name, NO, fact, f"{_PYTHON38}; then pip install -e isaacgym/python")
-    if answer.absent:
-        return Check(name, NO, "not installed", f"Download {ISAAC_GYM} from NVIDIA, pip install -e isaacgym/python")
-    remedy = "See the lines on libpython, numpy and the GPU; its own docs/install.html lists the rest"
-    return Check(name, NO, f"does not import: {answer.fault}", remedy)
+        remedy = "uv venv -p 3.8, or conda create -n gym python=3.8; then pip install -e isaacgym/python"
+    elif answer.absent:
+        fact, remedy = "not installed", f"Download {ISAAC_GYM} from NVIDIA, pip install -e isaacgym/python"
+    else:
+        fact = f"does not import: {answer.fault}"
+        remedy = "See the lines on libpython, numpy and the GPU; its own docs/install.html lists the rest"
+    return Check(name, NO, fact, remedy)
 
 
-def numpy_check(version: Optional[str]) -> Check:
+def numpy_check(found: Optional[str]) -> Check:
     """Isaac Gym's Python files use np.float, which numpy removed in 1.24."""
-    if version is None:
+    if found is None:
         return Check("numpy", NO, "not installed", "pip install numpy")
-    if tuple(int(part) for part in version.split(".")[:2]) >= (1, 24):
-        fact = f"{version} has no np.float, which Isaac Gym's own files use"
-        return Check("numpy", WARN, fact, "For Isaac Gym only: pip install 'numpy<1.24'")
-    return Check("numpy", OK, f"{version} has np.float, which Isaac Gym's own files use")
+    has = tuple(int(part) for part in found.split(".")[:2]) < (1, 24)
+    fact = f"{found} has {'' if has else 'no '}np.float, which Isaac Gym's own files use"
+    return _judged(has, "numpy", WARN, fact, "For Isaac Gym only: pip install 'numpy<1.24'")
 
 
 def compiler_check() -> Check:
@@ -173,27 +169,23 @@ def compiler_check() -> Check:
     compiler = next((found for found in map(shutil.which, ("c++", "g++", "clang++")) if found), None)
     ninja = shutil.which("ninja") or ("the Python package" if importlib.util.find_spec("ninja") else None)
     fact = f"compiler {compiler or 'missing'}, ninja {ninja or 'missing'}"
-    if compiler and ninja:
-        return Check("gymtorch", OK, fact)
     missing = [text for found, text in ((compiler, "apt install g++"), (ninja, "pip install ninja")) if not found]
-    return Check("gymtorch", WARN, f"{fact}: Isaac Gym cannot build it", "; ".join(missing))
+    if missing:
+        return Check("gymtorch", WARN, f"{fact}: Isaac Gym cannot build it", "; ".join(missing))
+    return Check("gymtorch", OK, fact)
 
 
 def libpython_check() -> Check:
-    places = [sysconfig.get_config_var("LIBDIR") or "", f"{sys.base_prefix}/lib", f"{sys.prefix}/lib"]
-    places += os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    name = "libpython3.8.so.1.0"
-    found = next((f"{place}/{name}" for place in places if place and Path(place, name).exists()), None)
-    found = found or ctypes.util.find_library("python3.8")
-    if found is None:
-        return Check(
-            "libpython3.8", WARN, "not found; Isaac Gym loads it", "apt install libpython3.8, or a conda Python"
-        )
-    loadable = (
-        Path(found).parent == Path(".") or str(Path(found).parent) in places[3:]
-    )  # by name: in the loader's cache
-    remedy = "" if loadable else f"If Isaac Gym misses it: export LD_LIBRARY_PATH={Path(found).parent}"
-    return Check("libpython3.8", OK, str(found), remedy)
+    name, library = "libpython3.8", "libpython3.8.so.1.0"
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    places = [sysconfig.get_config_var("LIBDIR"), f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", *searched]
+    place = next((place for place in places if place and Path(place, library).exists()), None)
+    if place:
+        remedy = f"If Isaac Gym misses it: export LD_LIBRARY_PATH={place}"
+        return Check(name, OK, f"{place}/{library}", "" if place in searched else remedy)
+    cached = ctypes.util.find_library("python3.8")  # a bare name, from the loader's cache
+    remedy = "apt install libpython3.8, or a conda Python"
+    return _judged(bool(cached), name, WARN, cached or "not found; Isaac Gym loads it", remedy)
 
 
 def vulkan_check() -> Check:
@@ -202,31 +194,29 @@ def vulkan_check() -> Check:
     found = [path for path in named.split(":") if path and Path(path).exists()]
     for folder in ("/etc/vulkan/icd.d", "/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d"):
         found += sorted(map(str, Path(folder).glob("*.json")))
-    if not found:
-        remedy = "Only for Isaac Gym's viewer and cameras: install the driver's nvidia_icd.json; else headless=True"
-        return Check("Vulkan", WARN, "no driver file (ICD)", remedy)
-    return Check("Vulkan", OK, ", ".join(found[:3]) + (f" and {len(found) - 3} more" if found[3:] else ""))
+    more = f" and {len(found) - 3} more" if found[3:] else ""
+    remedy = "Only for Isaac Gym's viewer and cameras: install the driver's nvidia_icd.json; else headless=True"
+    return _judged(bool(found), "Vulkan", WARN, ", ".join(found[:3]) + more or "no driver file (ICD)", remedy)
 
 
 def egl_check() -> Check:
     """MuJoCo draws without a display through EGL, or on the CPU through OSMesa."""
-    found = [label for label, name in (("EGL", "EGL"), ("OSMesa", "OSMesa")) if ctypes.util.find_library(name)]
-    if not found:
-        return Check(
-            "Rendering", WARN, "neither EGL nor OSMesa", "For pictures and videos: apt install libegl1 libosmesa6"
-        )
-    return Check("Rendering", OK, " and ".join(found) + " for pictures without a display")
+    found = " and ".join(name for name in ("EGL", "OSMesa") if ctypes.util.find_library(name))
+    fact = f"{found} for pictures without a display" if found else "neither EGL nor OSMesa"
+    remedy = "For pictures and videos: apt install libegl1 libosmesa6"
+    return _judged(bool(found), "Rendering", WARN, fact, remedy)
 
 
 def wandb_check(environment: Dict[str, str]) -> Check:
     """Is there a login? The key itself is never read further than that, nor shown."""
-    if _version("wandb") is None:
-        return Check("W&B", WARN, "package wandb is not installed", "For logging to it: pip install wandb, wandb login")
+    name = "W&B"
+    if version("wandb") is None:
+        return Check(name, WARN, "package wandb is not installed", "For logging to it: pip install wandb, wandb login")
     if environment.get("WANDB_API_KEY"):
-        return Check("W&B", OK, "logged in by WANDB_API_KEY")
+        return Check(name, OK, "logged in by WANDB_API_KEY")
     if _in_netrc(environment):
-        return Check("W&B", OK, "logged in by the netrc file")
-    return Check("W&B", WARN, "not logged in", "wandb login, or set WANDB_API_KEY")
+        return Check(name, OK, "logged in by the netrc file")
+    return Check(name, WARN, "not logged in", "wandb login, or set WANDB_API_KEY")
 
 
 def _in_netrc(environment: Dict[str, str]) -> bool:
@@ -238,7 +228,8 @@ def _in_netrc(environment: Dict[str, str]) -> bool:
         return False
 
 
-def _version(package: str) -> Optional[str]:
+def version(package: str) -> Optional[str]:
+    """Of an installed package; None if it is not."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -5,30 +5,18 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Tuple
 
 from isaac_appo.config.choices import choices
 
-__all__ = ["LANES", "Cell", "Lane", "cells", "table", "this_python"]
-
-TESTED, HARDWARE, ABSENT = "tested", "needs hardware", "not offered"
 PYTHONS = ("3.8", "3.11")
 """3.11 stands for it and every later one."""
 
 
-class Lane(NamedTuple):
-    """Where an engine is offered: the Pythons, and the hardware that the tests do not have; empty if they need none."""
-
-    pythons: Tuple[str, ...]
-    hardware: str = ""
-
-
-LANES: Dict[str, Lane] = {
-    "mujoco": Lane(("3.8", "3.11")),
-    "mujoco_warp": Lane(("3.11",), "an NVIDIA GPU"),
-    "isaacgym": Lane(("3.8",), "Isaac Gym Preview 4 and an NVIDIA GPU"),
-}
+OFFERED = {"mujoco": ("3.8", "3.11"), "mujoco_warp": ("3.11",), "isaacgym": ("3.8",)}
+"""Engine -> Pythons."""
+HARDWARE = {"mujoco_warp": "an NVIDIA GPU", "isaacgym": "Isaac Gym Preview 4 and an NVIDIA GPU"}
+"""Engine -> what it needs that the tests do not have."""
 
 
 class Cell(NamedTuple):
@@ -42,12 +30,12 @@ class Cell(NamedTuple):
 
 
 def cells() -> List[Cell]:
-    """Every cell, in order. Errors: KeyError for an engine of the registry without a lane."""
+    """Every cell, in order. Errors: KeyError for an engine of the registry that is not in OFFERED."""
     from isaac_appo.sim.registry import ENGINES
     from isaac_appo.tasks.registry import TASKS
 
     return [
-        Cell(task, engine, schedule, python, _state(LANES[engine], python))
+        Cell(task, engine, schedule, python, _state(engine, python))
         for task in sorted(TASKS)
         for engine in ENGINES
         for schedule in choices("schedule")
@@ -55,15 +43,10 @@ def cells() -> List[Cell]:
     ]
 
 
-def _state(lane: Lane, python: str) -> str:
-    if python not in lane.pythons:
-        return ABSENT
-    return HARDWARE if lane.hardware else TESTED
-
-
-def this_python() -> str:
-    """The entry of PYTHONS that this interpreter counts as."""
-    return "3.8" if sys.version_info[:2] == (3, 8) else "3.11"
+def _state(engine: str, python: str) -> str:
+    if python not in OFFERED[engine]:
+        return "not offered"
+    return "needs hardware" if engine in HARDWARE else "tested"
 
 
 def table(rows: Iterable[Cell]) -> str:
@@ -74,8 +57,4 @@ def table(rows: Iterable[Cell]) -> str:
     head = ["task", "engine", "schedule", *(f"Python {python}" for python in PYTHONS)]
     lines = [head, *([*key, *(by[python] for python in PYTHONS)] for key, by in states.items())]
     widths = [max(len(line[i]) for line in lines) + 2 for i in range(len(head))]
-    return "\n".join(_row(line, widths) for line in lines)
-
-
-def _row(line: Sequence[str], widths: Sequence[int]) -> str:
-    return "".join(f"{word:<{width}}" for word, width in zip(line, widths)).rstrip()
+    return "\n".join("".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -6,8 +6,6 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from isaac_appo.doctor.checks import NO, OK, Check
 
-__all__ = ["NEEDS", "Verdict", "verdicts"]
-
 EMBEDDED = "mujoco"
 NEEDS: Dict[str, Tuple[str, ...]] = {
     "mujoco": ("Python", "torch", "Warp", "MuJoCo"),

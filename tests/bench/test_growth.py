@@ -9,26 +9,29 @@ import pytest
 
 from isaac_appo.bench import growth
 from isaac_appo.bench.figure import growth_figure
-from isaac_appo.bench.growth import Base, Sweep, fit_line, growth_markdown, run_growth, sweeps
+from isaac_appo.bench.growth import Sweep, fit_line, growth_markdown, run_growth, sweeps
 from isaac_appo.bench.probe import ProbeError, Request, measure, probe
+from isaac_appo.bench.window import Effort
 from tests.bench.test_scenario import SMALL
 
-BASE = Base(["task=Cartpole"], num_envs=64, horizon=16, minibatches=4)
+WORDS = ["task=Cartpole"]
+PROBLEM = {"task": "Cartpole", "num_envs": 64, "horizon": 16, "epochs": 4, "minibatches": 4, "minibatch_size": 256,
+           "network": [8], "substeps": 2}  # fmt: skip
 PLAN = [Sweep("num_envs", (64, 128, 256), lambda n: [f"num_envs={n}"]), Sweep("width", (8, 16), lambda w: [f"w={w}"])]
 
 
 def test_the_fit_finds_the_line_it_is_given() -> None:
     sizes = [64, 256, 1024, 16384]
     fit = fit_line(sizes, [0.003 + 2e-5 * n for n in sizes])
-    assert fit is not None and fit.fixed_s == pytest.approx(0.003) and fit.per_unit_s == pytest.approx(2e-5)
-    assert fit.worst < 1e-9
-    assert fit_line([64, 64], [1.0, 1.0]) is None
+    assert fit["fixed_s"] == pytest.approx(0.003) and fit["per_unit_s"] == pytest.approx(2e-5)
+    assert fit["worst"] < 1e-9
+    assert fit_line([64, 64], [1.0, 1.0]) == {}
 
 
 def test_the_fit_weighs_relative_errors() -> None:
     sizes = [1.0, 10.0, 10000.0]
     fit = fit_line(sizes, [2.0, 11.0, 11000.0])  # 1 + size, but the largest is 10 % off
-    assert fit is not None and fit.fixed_s == pytest.approx(1.0, abs=0.1) and 0.0 < fit.worst < 0.1
+    assert fit["fixed_s"] == pytest.approx(1.0, abs=0.1) and 0.0 < fit["worst"] < 0.1
 
 
 class FakeMachine:
@@ -56,7 +59,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_sizes_are_measured_and_fitted(tmp_path: Path) -> None:
     machine = FakeMachine(0.0)
-    report = run_growth(BASE, 1000.0, measure=machine, now=machine.now, plan=PLAN)
+    report = run_growth(WORDS, PROBLEM, 1000.0, measure=machine, now=machine.now, plan=PLAN)
     envs, width = report["sweeps"]["num_envs"], report["sweeps"]["width"]
     assert [p["size"] for p in envs["points"]] == [64, 128, 256] and not envs["skipped"]
     assert machine.asked[:2] == [["task=Cartpole", "num_envs=64"], ["task=Cartpole", "w=8"]]
@@ -64,19 +67,18 @@ def test_all_sizes_are_measured_and_fitted(tmp_path: Path) -> None:
         3e-5
     )
     assert width["fit"] == {} and envs["points"][0]["fps"] == pytest.approx(16 * 64 / 0.00164)
-    report.update(problem={"task": "Cartpole"}, base="base")
     growth_figure(report, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").stat().st_size > 0
+    assert "\nAround Cartpole, 64 envs, horizon 16, 4 epochs of 4 minibatches of 256" in growth_markdown(report)
     assert "| 256 |" in growth_markdown(report) and "1.00 ms + 0.01 ms x num_envs" in growth_markdown(report)
 
 
 def test_what_does_not_fit_the_budget_is_left_out_and_named() -> None:
     machine = FakeMachine(1.0)  # 72 s, then 136 s, then 264 s that 300 s have no room for
-    report = run_growth(BASE, 300.0, measure=machine, now=machine.now, plan=PLAN[:1])
+    report = run_growth(WORDS, PROBLEM, 300.0, measure=machine, now=machine.now, plan=PLAN[:1])
     envs = report["sweeps"]["num_envs"]
     assert [p["size"] for p in envs["points"]] == [64, 128] and [s["size"] for s in envs["skipped"]] == [256]
     assert "of the budget are left" in envs["skipped"][0]["reason"] and machine.time < 300
-    report.update(problem={"task": "Cartpole"}, base="base")
     assert "- num_envs 256: it would take about" in growth_markdown(report)
 
 
@@ -88,13 +90,13 @@ def test_a_probe_that_fails_is_named_and_the_others_go_on() -> None:
             raise ProbeError("out of memory")
         return machine(request)
 
-    envs = run_growth(BASE, 1000.0, measure=flaky, now=machine.now, plan=PLAN[:1])["sweeps"]["num_envs"]
+    envs = run_growth(WORDS, PROBLEM, 1000.0, measure=flaky, now=machine.now, plan=PLAN[:1])["sweeps"]["num_envs"]
     assert [p["size"] for p in envs["points"]] == [64, 256]
     assert envs["skipped"] == [{"size": 128, "reason": "failed: out of memory"}]
 
 
 def test_the_number_of_minibatches_stays() -> None:
-    envs, horizon, width = sweeps(BASE)
+    envs, horizon, width = sweeps(PROBLEM)
     assert envs.overrides(128) == ["num_envs=128", "train.params.config.minibatch_size=512"]
     assert horizon.overrides(32) == ["train.params.config.horizon_length=32", "train.params.config.minibatch_size=512"]
     assert width.overrides(64) == ["train.params.network.mlp.units=[64,32,16]"]
@@ -103,12 +105,12 @@ def test_the_number_of_minibatches_stays() -> None:
 
 
 def test_a_probe_answers_from_a_process_of_its_own_and_tells_its_errors() -> None:
-    answer = probe(Request(SMALL, ["lockstep_lag1_1_1"], 1, 1, 0.0))
+    answer = probe(Request(SMALL, ["lockstep_lag1_1_1"], Effort(1, 1)))
     assert answer["rows"] == 32 and answer["update_s"]["lockstep_lag1_1_1"] > 0 and 50 < answer["peak_mib"] < 20000
     with pytest.raises(ProbeError, match="no scenario is called nonsense"):
-        probe(Request(SMALL, ["nonsense"], 1, 1, 0.0))
+        probe(Request(SMALL, ["nonsense"], Effort(1, 1)))
 
 
 def test_a_measurement_takes_the_peak_after_the_first_scenario() -> None:
-    answer = measure(Request(SMALL, ["lockstep_lag1_1_1", "collect_1", "learn_1"], 1, 2, 0.0))
+    answer = measure(Request(SMALL, ["lockstep_lag1_1_1", "collect_1", "learn_1"], Effort(1, 2)))
     assert list(answer["update_s"]) == ["lockstep_lag1_1_1", "collect_1", "learn_1"] and answer["peak_mib"] > 50

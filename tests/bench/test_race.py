@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from isaac_appo.bench import race
-from isaac_appo.bench.race import Clock, Hold, Race, finish, run_ours, summarise
+from isaac_appo.bench.race import Hold, Race, finish, run_ours, summarise
 from isaac_appo.commands.compose import compose
 from isaac_appo.commands.main import main
 from tests.bench.test_scenario import SMALL
@@ -21,36 +21,42 @@ RACE = [*SMALL, "max_iterations=6", "eval.num_envs=4", "task.env.episodeLength=2
 
 
 def test_the_clock_stands_still_while_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([10.0, 13.0, 50.0, 52.0])
+    times = iter([10.0, 13.0, 50.0, 52.0, 99.0])
     monkeypatch.setattr(race, "time", SimpleNamespace(perf_counter=lambda: next(times)))
-    clock = Clock()
-    clock.go()
-    assert clock.stop() == 3.0
-    clock.go()
-    assert clock.stop() == 5.0
+    monkeypatch.setattr(race, "evaluate", lambda *args: SimpleNamespace(mean=7.0))
+    judge = race.Judge(compose(RACE, "bench").config, Race(target=7.5, every=1, cores=1))
+    judge.go()
+    assert not judge.reached(1, SimpleNamespace) and not judge.reached(2, SimpleNamespace)
+    judge.env.close()
+    assert [point["seconds"] for point in judge.history] == [3.0, 5.0]
 
 
 def test_a_closed_hold_waits_for_what_runs_and_lets_nothing_begin() -> None:
-    hold, running, release = Hold(), threading.Event(), threading.Event()
+    hold, running, release = Hold(2), threading.Event(), threading.Event()
     done: List[int] = []
 
-    def handler(number: int) -> None:
+    def handler(worker: int, number: int) -> None:
         running.set()
         release.wait(10)
         done.append(number)
 
-    threads = [threading.Thread(target=hold.guarded(handler), args=(0,))]
-    threads[0].start()
+    first, second = (threading.Thread(target=hold.wrap("act", handler), args=(w, w)) for w in (0, 1))
+
+    def begin_second_while_closing() -> None:
+        while hold._go.is_set():
+            time.sleep(0.001)
+        second.start()
+        second.join(0.05)
+        release.set()
+
+    first.start()
     assert running.wait(10)
-    threading.Timer(0.02, release.set).start()
-    hold.close()
-    assert done == [0]  # close returned only after the operation under way
-    threads.append(threading.Thread(target=hold.guarded(handler), args=(1,)))
-    threads[1].start()
-    threads[1].join(0.05)
-    assert done == [0]
-    hold.open()
-    for thread in threads:
+    threading.Thread(target=begin_second_while_closing, daemon=True).start()
+    with hold.closed():
+        assert done == [0]  # closed only after the operation under way
+        second.join(0.05)
+        assert done == [0]
+    for thread in (first, second):
         thread.join(10)
     assert done == [0, 1]
 
@@ -88,10 +94,10 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
 ) -> None:
     config = compose([*RACE, f"schedule={schedule}"], "bench").config
     steps: List[int] = []
-    pipelines: List[race.HeldPipeline] = []
+    pipelines: List[race.WrappedPipeline] = []
     evaluate = race.evaluate
 
-    class Watched(race.HeldPipeline):
+    class Watched(race.WrappedPipeline):
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             pipelines.append(self)
@@ -103,7 +109,7 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
         steps.append(collector.global_step - before)
         return evaluate(*args)
 
-    monkeypatch.setattr(race, "HeldPipeline", Watched)
+    monkeypatch.setattr(race, "WrappedPipeline", Watched)
     monkeypatch.setattr(race, "evaluate", watched)
     history = run_ours(config, Race(target=float("inf"), every=2, cores=1))
     assert [point["updates"] for point in history] == [2, 4, 6] and steps == [0, 0, 0]
@@ -114,17 +120,17 @@ def test_our_run_ends_at_the_target_and_holds_the_policy_meanwhile(
 def test_every_evaluation_plays_the_same_episodes() -> None:
     config = compose(RACE, "bench").config
     judge = race.Judge(config, Race(0.0, 1, 1))
-    model = race.model_maker(config, judge._env.num_obs, judge._env.num_actions)()
+    model = race.model_maker(config, judge.env.num_obs, judge.env.num_actions)()
     for updates in (1, 2):
-        judge.reached(model, updates, 0.0)
-    judge.close()
+        judge.reached(updates, lambda: model)
+    judge.env.close()
     assert judge.history[0]["return"] == judge.history[1]["return"]
 
 
 def test_a_whole_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(race, "other_load_now", lambda: 0.0)
     monkeypatch.setattr(race, "TRIAL", race.Effort(1, 1))
-    monkeypatch.setattr("isaac_appo.bench.machine.cores", lambda: 1)
+    monkeypatch.setattr("isaac_appo.budgets.available_cores", lambda: 1)
     words = ["bench", "--time-to-return", "1", "--seeds", "1,2", "--every", "2", "--out", str(tmp_path), *RACE]
     assert main(words) == 0
     report = json.loads((tmp_path / "report.json").read_text())

@@ -26,6 +26,7 @@ def test_all_hidden_nothing_hidden_and_a_loss(update: float, expected: tuple[flo
         ((4.5, 4.0, 2), 4.5, "collect"),
         ((3.0, 4.0, 1), 7.0, "cores"),
         ((3.0, 4.0, 2, 2, 1), 5.0, "cores"),
+        ((3.0, 4.0, 2, 1, 2), 5.5, "cores"),
         ((3.0, 4.0, 3, 2, 1), 4.0, "learn"),
     ],
 )
@@ -39,12 +40,12 @@ BLOCKS = {"c": {0: 3.0, 1: 3.0, 2: 2.0}, "l": {0: 4.0, 2: 4.0}, "a": {0: 5.0, 1:
 
 def test_ratios_are_taken_round_by_round_where_all_were_accepted() -> None:
     found = overlaps(BLOCKS, "c", "l", "a")
-    assert found["S"] == Spread(median=pytest.approx(1.45), low=pytest.approx(1.4), high=pytest.approx(1.5), n=2)
-    assert found["H"] is not None and found["H"].high == pytest.approx(1.0)
-    rate = paired(BLOCKS, ("c", "a"), lambda sim, train: sim / train)
-    assert rate is not None and rate.n == 3 and rate.median == pytest.approx(0.5) and rate.low == pytest.approx(1 / 3)
+    assert found["S"] == pytest.approx([7 / 5, 6 / 4]) and found["O"] == pytest.approx([4 / 5, 1.0])
+    assert found["H"] == pytest.approx([2 / 3, 1.0])
+    rate = Spread.of(paired(BLOCKS, ("c", "a"), lambda sim, train: sim / train))
+    assert rate == (pytest.approx(0.5), pytest.approx(1 / 3), pytest.approx(0.6), 3)
 
 
 def test_no_common_round_gives_nothing() -> None:
-    assert paired({"c": {0: 1.0}, "a": {1: 1.0}}, ("c", "a"), lambda c, a: c / a) is None
-    assert paired(BLOCKS, ("c", "missing"), lambda c, a: c / a) is None
+    assert paired({"c": {0: 1.0}, "a": {1: 1.0}}, ("c", "a"), lambda c, a: c / a) == []
+    assert paired(BLOCKS, ("c", "missing"), lambda c, a: c / a) == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isaac_appo.bench.problem import Problem, Threads
-from isaac_appo.bench.scenario import RawRollout, default_scenarios, parse_scenario, run_block
+from isaac_appo.bench.scenario import default_scenarios, parse_scenario, raw_rollout, run_block
 from isaac_appo.bench.window import STAGES, Effort
 from isaac_appo.commands.compose import compose
 
@@ -99,7 +99,7 @@ def test_a_phase_alone_does_nothing_of_the_other(problem: Problem) -> None:
 
 
 def test_every_block_starts_from_the_same_state(problem: Problem) -> None:
-    start = problem.start()
+    start = problem.start
     assert start is not None
     pipeline = problem.pipeline(Threads(1, 1, 1), lag=0, executor="inline")
     state = pipeline.workers[0].collector.state_dict()
@@ -110,18 +110,19 @@ def test_every_block_starts_from_the_same_state(problem: Problem) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_raw_physics_does_what_the_environment_did(problem: Problem, threads: int) -> None:
     tape, env = problem.tape(), problem.env(1)
-    raw = RawRollout(problem, tape, threads)
-    raw.step(0)
+    step, engine = raw_rollout(problem, threads), problem.env(threads).engine
+    step(0)
+    raw = engine._rollout.numpy().copy()  # type: ignore[attr-defined]
     problem.rewind(env)
     env.step(problem.actions()[0])
     ended = (env.terminated | env.truncated).numpy()
     after = env.engine.state_dict()["state"].numpy()
-    assert np.array_equal(tape.controls[0], env.engine.state_dict()["control"].numpy())
+    assert np.array_equal(tape[0][1], env.engine.state_dict()["control"].numpy())
     fresh = env.task.wp["fresh"].numpy().astype(bool)
-    assert not ended.all() and np.array_equal(raw._states[~fresh, -1], after[~fresh])
-    raw.step(1)
-    assert not np.array_equal(raw._states[~fresh, -1], after[~fresh])
-    raw.close()
+    assert not ended.all() and np.array_equal(raw[~fresh, -1], after[~fresh])
+    step(1)
+    raw = engine._rollout.numpy()  # type: ignore[attr-defined]
+    assert not np.array_equal(raw[~fresh, -1], after[~fresh])
 
 
 def test_rl_games_needs_a_batch_that_divides() -> None:

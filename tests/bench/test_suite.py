@@ -10,7 +10,7 @@ import pytest
 
 from isaac_appo.bench import suite
 from isaac_appo.bench.load import Limits, Load
-from isaac_appo.bench.rounds import Plan, Record
+from isaac_appo.bench.rounds import Plan, Records
 from isaac_appo.bench.scenario import parse_scenario
 from isaac_appo.bench.window import STAGES, Block, Effort
 from isaac_appo.commands import bench
@@ -24,13 +24,13 @@ NAMES = ["sim_1", "raw_1", "collect_1", "learn_1", "sync_1_1", "lockstep_lag1_1_
 
 def inject(monkeypatch: pytest.MonkeyPatch, limits: Limits = ANY_LOAD, min_accepted: int = 1) -> None:
     """Two rounds of tiny blocks, whatever the options say; the memory probes are left out."""
-    settings = suite.Settings(Plan(1000.0, min_accepted, max_rounds=2), Effort(1, 1), limits, solo_updates=1)
+    settings = suite.Settings(Plan(1000.0, min_accepted, max_rounds=2), Effort(1, 1), limits)
     monkeypatch.setattr(bench, "suite_settings", lambda *options: settings)
     monkeypatch.setattr(suite, "other_load_now", lambda: None)  # a system that does not tell
 
 
 def run(folder: Path, *more: str) -> int:
-    return main(["bench", "--quick", "--scenarios", ",".join(NAMES), "--out", str(folder), *more, *SMALL])
+    return main(["bench", "--quick", "--scenarios", ",".join(NAMES), "--out", str(folder), *SMALL, *more])
 
 
 def test_the_command_leaves_a_complete_report(
@@ -88,6 +88,14 @@ def test_wrong_scenarios_and_overrides_are_refused(tmp_path: Path, capsys: pytes
     assert "--seeds 1,x" in capsys.readouterr().err
 
 
+def test_what_cannot_run_on_a_problem_is_left_out_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(monkeypatch)
+    assert run(tmp_path, "num_envs=31", "train.params.config.horizon_length=1") == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert list(report["scenarios"]) == NAMES[:-1]
+    assert any("left out rl_games: rl_games needs a minibatch_size that divides" in text for text in report["warnings"])
+
+
 def test_without_a_task_it_is_ant_with_1024_envs() -> None:
     default = bench.with_default_problem(["schedule.lag=2"])
     assert default == ["num_envs=1024", "train.params.config.minibatch_size=4096", "schedule.lag=2"]
@@ -100,17 +108,17 @@ def test_quick_and_default_settings() -> None:
     assert quick.plan.budget_s <= 105 and default.plan.budget_s == 600 and default.plan.seed == 5
     assert default.effort.updates >= 20 and default.effort.warmup >= 1 and default.plan.min_accepted == 3
     assert bench.suite_settings(True, 0.5, 7, 0) == quick._replace(
-        plan=quick.plan._replace(budget_s=30.0), effort=quick.effort._replace(updates=7), solo_updates=7
+        plan=quick.plan._replace(budget_s=30.0), effort=quick.effort._replace(updates=7)
     )
 
 
-def records(times: Dict[str, List[float]]) -> Dict[str, Record]:
+def records(times: Dict[str, List[float]]) -> Records:
     stages = {**dict.fromkeys(STAGES, 0.0), "minibatch": 0.2}
 
     def block(seconds: float) -> Block:
         return Block(seconds, 10, Load(10 * seconds, 5.0, 0.0), stages)
 
-    return {name: Record({r: block(s) for r, s in enumerate(rows)}) for name, rows in times.items()}
+    return {name: [block(s) for s in rows] for name, rows in times.items()}
 
 
 def test_ratios_from_given_blocks() -> None:

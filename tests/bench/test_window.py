@@ -6,6 +6,7 @@ from typing import List
 
 import pytest
 
+from isaac_appo.bench.load import LoadMeter
 from isaac_appo.bench.window import STAGES, Effort, StageClock, Window
 
 
@@ -27,13 +28,13 @@ def test_a_block_is_as_long_as_asked_in_seconds_too() -> None:
 def test_the_clock_starts_when_the_warmup_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window(Effort(warmup=2, updates=3))
     started: List[int] = []
-    start = window._meter.start
 
-    def watched() -> None:
-        started.append(window.ticks)
-        start()
+    class Watched(LoadMeter):
+        def __init__(self) -> None:
+            started.append(window.ticks)
+            super().__init__()
 
-    monkeypatch.setattr(window._meter, "start", watched)
+    monkeypatch.setattr("isaac_appo.bench.window.LoadMeter", Watched)
     while not window.tick():
         pass
     assert started == [2] and window.ticks == 5

@@ -107,7 +107,7 @@ def test_python_older_than_3_8() -> None:
 def test_wandb_login_in_netrc_is_seen_and_never_shown(
     base_url: Any, machine: str, logged_in: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "_version", lambda package: "0.1")
+    monkeypatch.setattr(checks, "version", lambda package: "0.1")
     (tmp_path / ".netrc").write_text(f"machine {machine}\n  login user\n  password verysecret\n")
     (tmp_path / ".netrc").chmod(0o600)
     environment: Dict[str, str] = {"HOME": str(tmp_path), **({"WANDB_BASE_URL": base_url} if base_url else {})}
@@ -116,10 +116,10 @@ def test_wandb_login_in_netrc_is_seen_and_never_shown(
 
 
 def test_wandb_login_in_the_environment_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_version", lambda package: "0.1")
+    monkeypatch.setattr(checks, "version", lambda package: "0.1")
     check = checks.wandb_check({"WANDB_API_KEY": "verysecret", "HOME": "/nowhere"})
     assert check.status == "ok" and "secret" not in str(check)
-    monkeypatch.setattr(checks, "_version", lambda package: None)
+    monkeypatch.setattr(checks, "version", lambda package: None)
     assert "not installed" in checks.wandb_check({"WANDB_API_KEY": "verysecret"}).fact
 
 
