@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 import sys
 from typing import Dict, List, Optional
 
@@ -38,10 +40,15 @@ def main(argv: Optional[List[str]] = None) -> int:
         print(_unknown(words[0]), file=sys.stderr)
         return 2
     try:
-        return int(importlib.import_module(f"isaac_appo.commands.{words[0]}").main(words[1:]))
+        code = int(importlib.import_module(f"isaac_appo.commands.{words[0]}").main(words[1:]))
+        sys.stdout.flush()
+        return code
     except UserError as error:
         print(f"isaac-appo {words[0]}: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # the reader has seen enough, as in `isaac-appo list | head`; nothing is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def _usage() -> str:

@@ -237,10 +237,15 @@ def _minibatch_fit(config: RunConfig) -> Iterator[str]:
         yield f"{_PPO}.minibatch_size = {asked}: {batch} rows per update make {sgd} of {size} rows{tail}."
 
 
+def _critic(config: RunConfig) -> Iterator[str]:
+    for name in ("minibatch_size", "mini_epochs"):
+        own, used = getattr(config.ppo.central_value_config, name, 0), getattr(config.ppo, name)
+        if own not in (0, used):
+            yield f"{_PPO}.central_value_config.{name} = {own}: no effect, the policy's are used: {used}."
+
+
 def _on_policy(config: RunConfig) -> Iterator[str]:
     on_policy = config.schedule.lag == 0 and config.schedule.name != "free"
-    if on_policy and config.advantage.name == "vtrace":
-        yield "advantage = vtrace: no effect at lag 0, where V-trace on policy equals GAE."
     if on_policy and config.loss.w_max != 2.0:
         yield f"loss.w_max = {config.loss.w_max}: no effect at lag 0, where every weight is 1."
 
@@ -292,7 +297,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
                 yield f"{path} = {_at(config, path)}: no effect, {reason}."
 
 
-_WARNINGS = (_other_engines, _minibatch_fit, _on_policy, _devices, _combinations)
+_WARNINGS = (_other_engines, _minibatch_fit, _critic, _on_policy, _devices, _combinations)
 
 
 def _at(config: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import math
 import os
 import secrets
@@ -221,6 +222,9 @@ class _Worker(threading.Thread):
                 except _FileError as error:
                     self._news.append((self.sink.warn, str(error)))
                 job = None if job is _finish else self.sink.queue.take(self)
+            refusal = "" if self.retired else _refusal(Path(run.dir).parent / "logs" / "debug-internal.log")
+            if refusal:
+                self._news.append((self.sink.warn, f"W&B refused rows ({refusal}). {self.sink._how_to_upload()}"))
         except BaseException as error:  # the library's (it also calls sys.exit), the network's, the disk's
             self.error = error
 
@@ -283,6 +287,15 @@ def _text(reason: object) -> str:
 
 def _finish(run: Any) -> None:
     run.finish()
+
+
+def _refusal(log: Path) -> str:
+    """Why the server took no more rows, by the service's own log: the library itself ends as if all had gone well."""
+    fatal = "filestream: fatal error: "
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
+        if fatal in line:
+            return str(json.loads(line)["msg"]).partition(fatal)[2]
+    return ""
 
 
 def _log_video(run: Any, path: Path, env_steps: int) -> None:

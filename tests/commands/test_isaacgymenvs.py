@@ -66,6 +66,14 @@ def test_what_is_passed_on_is_not_called_without_effect(double: None) -> None:
     assert len(compose(["task=Ant", *words]).warnings) == 5
 
 
+def test_a_critic_with_other_minibatches_is_told_that_it_gets_the_policys(double: None) -> None:
+    own = [f"{CV}.mini_epochs=4", f"{CV}.minibatch_size=1"]
+    [text] = [
+        w for w in compose(["task=isaacgymenvs:Ant", "train.params.config.mini_epochs=4", *own]).warnings if CV in w
+    ]
+    assert text.startswith(f"{CV}.minibatch_size = 1: no effect, the policy's are used: ")
+
+
 def test_a_users_folder_is_found_beside_the_package(double: None, tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "Mine.yaml").write_text("defaults: [ShadowHandPPO]\nparams:\n  config:\n    gamma: 0.5\n")

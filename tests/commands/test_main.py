@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -106,3 +107,12 @@ def test_what_a_person_can_mend_is_a_text_and_its_exit_code(
 
 def test_losing_a_run_or_a_copy_is_another_exit_code_than_a_wrong_word() -> None:
     assert [TrainingDiverged.exit_code, ExportError.exit_code, CheckpointError.exit_code] == [1, 1, 2]
+
+
+def test_a_reader_who_has_seen_enough_ends_a_command_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "isaac_appo", "list"]
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")

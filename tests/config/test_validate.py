@@ -176,13 +176,9 @@ def test_a_key_like_no_other_lists_those_beside_it() -> None:
         ),
         ([f"{PPO}.torch_compile=True"], f"{PPO}.torch_compile = True: no effect, nothing is compiled."),
         ([f"{PPO}.device=cuda:3"], f"{PPO}.device = cuda:3: no effect, the device is rl_device = auto."),
-        (["advantage.rho_bar=5"], "advantage.rho_bar = 5.0: no effect, advantage=gae has no caps."),
+        (["advantage=gae", "advantage.rho_bar=5"], "advantage.rho_bar = 5.0: no effect, advantage=gae has no caps."),
         (["loss=behaviour", "loss.w_max=3"], "loss.w_max = 3.0: no effect, loss=behaviour has no weights."),
         (["schedule=sync", "loss.w_max=3"], "loss.w_max = 3.0: no effect at lag 0, where every weight is 1."),
-        (
-            ["schedule.lag=0", "advantage=vtrace"],
-            "advantage = vtrace: no effect at lag 0, where V-trace on policy equals GAE.",
-        ),
         (["eval.enabled=False", "eval.num_envs=9"], "eval.num_envs = 9: no effect, eval.enabled is False."),
         (["report.console=off", "report.interval=1"], "report.interval = 1.0: no effect, it is for plain lines."),
         (

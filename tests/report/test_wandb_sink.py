@@ -329,3 +329,17 @@ write(200, 300); on_disk(3); sink.close()
     said = script(tmp_path, "online", body, close_s=2.0, **where)
     assert said.count("warned") == 1 and "W&B did not finish (no answer within 2 s)" in said
     assert rows_of(tmp_path) == [100, 200, 300]
+
+
+@needs_prompt_library
+def test_rows_that_the_server_refuses_are_said_and_kept(tmp_path: Path) -> None:
+    server = WandbServer()
+    server.full = True
+    where = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40}
+    try:
+        said = script(tmp_path, "online", "write(100, 200); sink.close()", **where)
+    finally:
+        server.stop()
+    [warned] = [line for line in said.splitlines() if line.startswith("warned")]
+    assert "403 Forbidden" in warned and "the quota is spent" in warned and "wandb sync" in warned
+    assert rows_of(tmp_path) == [100, 200]

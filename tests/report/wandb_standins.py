@@ -126,6 +126,8 @@ class WandbServer:
     def __init__(self) -> None:
         self.lines: Dict[int, Dict[str, Any]] = {}
         self.config = "{}"
+        self.full = False
+        """Whether rows are refused for good, as where a quota is spent."""
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -136,8 +138,9 @@ class WandbServer:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
-                answer = json.dumps(server.answer(self.path, body)).encode()
-                self.send_response(200)
+                refused = server.full and self.path.endswith("file_stream")
+                answer = b"the quota is spent" if refused else json.dumps(server.answer(self.path, body)).encode()
+                self.send_response(403 if refused else 200)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
