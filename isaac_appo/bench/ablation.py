@@ -65,7 +65,7 @@ def suites() -> Dict[str, Suite]:
     ant = ["num_envs=1024", "train.params.config.minibatch_size=4096", f"max_iterations={3_000_000 // 16_384}"]
     return {
         "Cartpole": Suite("Cartpole", ["max_iterations=300"], 400.0, True, seeds, [SYNC, *small], tuple(range(6, 21))),
-        "Ant": Suite("Ant", ant, 1500.0, False, (1, 2, 3), [SYNC, *large]),
+        "Ant": Suite("Ant", ant, 1500.0, False, (1, 2, 3), [SYNC, *large], (4, 5, 6)),
     }
 
 
@@ -157,7 +157,7 @@ def run_one(suite: Suite, setting: Setting, seed: int) -> Dict[str, Any]:
 
 
 class Ratio(NamedTuple):
-    """Geometric mean over seeds of samples(setting) / samples(sync), with a 95 % bootstrap interval."""
+    """Geometric mean over seeds of samples(setting) / samples(other), with a 95 % bootstrap interval."""
 
     mean: float
     low: float
@@ -165,14 +165,17 @@ class Ratio(NamedTuple):
     seeds: int
     unreached: int
 
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
 
-def paired_ratio(runs: Sequence[Dict[str, Any]], task: str, setting: Setting) -> Optional[Ratio]:
+
+def paired_ratio(runs: Sequence[Dict[str, Any]], task: str, setting: Setting, other: Setting = SYNC) -> Optional[Ratio]:
     """The ratio over the seeds that have both runs; ``None`` if no seed has."""
     found = {(r["seed"], Setting(r["advantage"], r["loss"], r["lag"])): r for r in runs if r["task"] == task}
-    seeds = sorted(seed for seed, s in found if s == setting and (seed, SYNC) in found)
+    seeds = sorted(seed for seed, s in found if s == setting and (seed, other) in found)
     if not seeds:
         return None
-    logs = np.array([math.log(found[s, setting]["samples"] / found[s, SYNC]["samples"]) for s in seeds])
+    logs = np.array([math.log(found[s, setting]["samples"] / found[s, other]["samples"]) for s in seeds])
     draws = np.random.default_rng(0).choice(logs, (BOOTSTRAPS, len(logs))).mean(1)
     low, high = np.exp(np.percentile(draws, [2.5, 97.5]))
     unreached = sum(not found[s, setting]["reached"] for s in seeds)
@@ -184,16 +187,17 @@ def ablation_markdown(runs: Sequence[Dict[str, Any]], chosen: Sequence[Suite]) -
     parts = [
         "# Samples to reward, against synchronous PPO",
         "",
-        "Geometric mean of ratios paired by seed, 95 % interval.",
+        "Geometric mean of ratios paired by seed, 95 % interval. A run that missed its target counts with all it took.",
     ]
     for suite in chosen:
         rows = []
         for setting in suite.settings[1:]:
             r = paired_ratio(runs, suite.name, setting)
             if r is not None:
-                text = f"{r.mean:.2f} ({r.low:.2f} to {r.high:.2f})"
-                rows.append([str(setting.lag), setting.advantage, setting.loss, text, str(r.seeds), str(r.unreached)])
-        head = ["lag", "advantage", "loss", "samples / sync", "seeds", "target not reached"]
+                cells = [str(setting.lag), setting.advantage, setting.loss, str(r), str(r.seeds), str(r.unreached)]
+                other = paired_ratio(runs, suite.name, setting, setting._replace(advantage="gae"))
+                rows.append([*cells, str(other) if setting.advantage != "gae" and other else ""])
+        head = ["lag", "advantage", "loss", "samples / sync", "seeds", "target not reached", "samples / gae"]
         title = f"## {suite.name}, to a training mean of {suite.target:g}"
         parts += ["", title, "", table(head, rows) if rows else "Not measured."]
     return "\n".join(parts)

@@ -286,7 +286,7 @@ class ScheduleConfig:
 class AdvantageConfig:
     """`advantage`: how targets are made from a slab."""
 
-    name: str = option("gae", "estimator", choices=("gae", "vtrace"))
+    name: str = option("vtrace", "estimator", choices=("gae", "vtrace"))
     rho_bar: float = option(3.0, "V-trace: cap on the weight of a temporal-difference error", gt=0)
     c_bar: float = option(3.0, "V-trace: cap on how far corrections travel", gt=0)
 

@@ -55,8 +55,11 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path: Path, monkeypatch: pyt
 
 
 def test_table_and_figure(tmp_path: Path) -> None:
-    runs = [run(SYNC, 1, 100), run(LAG1, 1, 130, reached=False)]
-    assert "| 1 | vtrace | decoupled | 1.30 (1.30 to 1.30) | 1 | 1 |" in ablation_markdown(runs, [SUITE])
+    gae = LAG1._replace(advantage="gae")
+    runs = [run(SYNC, 1, 100), run(LAG1, 1, 130, reached=False), run(gae, 1, 65)]
+    text = ablation_markdown(runs, [SUITE._replace(settings=[SYNC, gae, LAG1])])
+    assert "| 1 | gae | decoupled | 0.65 (0.65 to 0.65) | 1 | 0 |  |" in text
+    assert "| 1 | vtrace | decoupled | 1.30 (1.30 to 1.30) | 1 | 1 | 2.00 (2.00 to 2.00) |" in text
     assert "Not measured." in ablation_markdown([], [SUITE])
     draw_ablation(runs, [SUITE], tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5_000
