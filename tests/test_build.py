@@ -34,6 +34,7 @@ def test_the_executor_follows_the_device_unless_it_is_named(words: str, engine: 
 
 
 def test_an_engine_is_told_what_it_alone_understands(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mujoco_warp")
     monkeypatch.setattr("isaac_appo.build.choose_engine", lambda config: EngineChoice("mujoco_warp", "cpu", "as asked"))
     env = build_env(compose(["task=Cartpole", "sim=mujoco_warp", "sim.nconmax=7", "sim.njmax=9"]).config, 2, 0, True, 1)
     assert (env.engine.nconmax, env.engine.njmax) == (7, 9)  # type: ignore[attr-defined]

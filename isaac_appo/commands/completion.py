@@ -27,6 +27,7 @@ _OPTIONS = ("--help", "--cfg", "--resolve", "--origin", "--config-dir", "-m")
 _WORDS = """\
 _isaac_appo_words() {
     if [[ "$1" -le 1 ]]; then echo "@COMMANDS@"; return; fi
+    [[ "$3" != -*=* ]] || return
     case "$2" in
         @KEYED@) ;;
 @OTHER@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import signal
 import sys
 from typing import Dict, List, Optional
@@ -29,7 +30,26 @@ COMMANDS: Dict[str, str] = {
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Run `isaac-appo COMMAND ...` and return its exit code; 2 means the command line or configuration is wrong."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return _answer(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter would try once more
+        return 128 + signal.SIGPIPE
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of our output has gone, as in `isaac-appo list | head`: nothing is left to tell."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _answer(words: List[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0
@@ -40,15 +60,10 @@ def main(argv: Optional[List[str]] = None) -> int:
         print(_unknown(words[0]), file=sys.stderr)
         return 2
     try:
-        code = int(importlib.import_module(f"isaac_appo.commands.{words[0]}").main(words[1:]))
-        sys.stdout.flush()
-        return code
+        return int(importlib.import_module(f"isaac_appo.commands.{words[0]}").main(words[1:]))
     except UserError as error:
         print(f"isaac-appo {words[0]}: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader has seen enough, as in `isaac-appo list | head`; nothing is left to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
 
 
 def _usage() -> str:

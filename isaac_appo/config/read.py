@@ -156,7 +156,7 @@ def _fix(item: Field[Any], hint: Any, value: Any) -> str:
         return f"Use {nearest(str(value), rules['choices']) or show(default_of(item))}"
     if hint is bool:
         return f"Use {bool(value)}" if value in (0, 1) else f"Use {default_of(item)}"
-    if hint in (int, float):
+    if hint in (int, float) and default_of(item) is not None:
         return f"Use {_nearest_number(rules, hint, value, default_of(item))}"
     if hint is str and "pattern" in rules:
         return f"Use {default_of(item) or re.sub(r'[^A-Za-z0-9._-]+', '_', str(value))}"

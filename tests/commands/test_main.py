@@ -109,10 +109,21 @@ def test_losing_a_run_or_a_copy_is_another_exit_code_than_a_wrong_word() -> None
     assert [TrainingDiverged.exit_code, ExportError.exit_code, CheckpointError.exit_code] == [1, 1, 2]
 
 
-def test_a_reader_who_has_seen_enough_ends_a_command_quietly() -> None:
+@pytest.mark.parametrize("words", ["list", "--help", "play --help", "train --cfg job"])
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_reader_who_has_seen_enough_ends_a_command_quietly(words: str, unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    words = [sys.executable, "-m", "isaac_appo", "list"]
-    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    argv = [sys.executable, "-m", "isaac_appo", *words.split()]
+    done = subprocess.run(argv, stdout=write, stderr=subprocess.PIPE, env=env, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_another_broken_pipe_is_not_taken_for_the_readers() -> None:
+    code = "import sys, types; from isaac_appo.commands import main as entry"
+    code += "; sys.modules['isaac_appo.commands.list'] = types.SimpleNamespace(main=lambda argv: open_pipe())"
+    code += "\ndef open_pipe():\n    raise BrokenPipeError('its own')\nentry.main(['list'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "BrokenPipeError: its own" in done.stderr

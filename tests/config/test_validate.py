@@ -45,6 +45,8 @@ def warnings(*argv: str) -> List[str]:
         ("num_envs=abc", "num_envs = abc: must be a whole number. Use 1"),
         ("num_envs=0", "num_envs = 0: must be at least 1. Use 1"),
         ("num_envs=7.5", "num_envs = 7.5: must be a whole number. Use 7"),
+        ("+task.sim.physx.num_threads=abc", "task.sim.physx.num_threads = abc: must be a whole number. Leave it out"),
+        (f"{PPO}.pbt_idx=abc", f"{PPO}.pbt_idx = abc: must be a whole number. Leave it out"),
         ("num_envs=True", "num_envs = True: must be a whole number. Use 1"),
         ("seed=-2", "seed = -2: must be at least -1 and below 2147483648. Use -1"),
         ("max_iterations=0", "max_iterations = 0: must be at least 1. Use 1"),
