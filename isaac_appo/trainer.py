@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
@@ -49,6 +50,13 @@ def shape_of(config: RunConfig) -> Dict[str, Any]:
         "schedule.num_workers": s.num_workers,
         **{f"schedule.{name}": getattr(s, name) for name in limits},
     }
+
+
+def _as_words(advantage: Mapping[str, Any]) -> str:
+    caps = (
+        "" if advantage["name"] == "gae" else " advantage.rho_bar={rho_bar} advantage.c_bar={c_bar}".format(**advantage)
+    )
+    return f"advantage={advantage['name']}{caps}"
 
 
 class Trainer:
@@ -259,6 +267,7 @@ class Trainer:
                 "schema": SCHEMA,
                 "version": __version__,
                 "shape": shape_of(self.config),
+                "advantage": asdict(self.config.advantage),
                 "learning_rate": learner["learning_rate"],
                 "central_learning_rate": learner.get("central_learning_rate"),
                 "policy_version": learner["version"],
@@ -285,6 +294,10 @@ class Trainer:
                 + ", ".join(changed)
                 + ". Give them the checkpoint's values, or start from its weights with checkpoint=PATH experiment=NEW"
             )
+        before, now = own.get("advantage"), asdict(self.config.advantage)
+        if before != now:
+            words = "an advantage that it does not name" if before is None else _as_words(before)
+            self.reporter.warn(f"The checkpoint was trained with {words}; the run goes on with {_as_words(now)}")
         learner = {k: state[k] for k in ("model", "optimizer", *CENTRAL_KEYS) if k in state}
         learner.update({k: own[k] for k in ("learning_rate", "central_learning_rate") if k in own})
         learner["version"] = own["policy_version"]

@@ -19,6 +19,7 @@ from isaac_appo.bench.files import table
 from isaac_appo.budgets import available_cores, measure_update, resolve_budgets
 from isaac_appo.build import build_program, build_workers, learner_settings, model_maker, pipeline_settings
 from isaac_appo.commands.compose import compose
+from isaac_appo.config.schema import AdvantageConfig
 from isaac_appo.meter import Meter
 from isaac_appo.schedule.pipeline import Pipeline, UpdateReport
 
@@ -72,11 +73,14 @@ def suites() -> Dict[str, Suite]:
 def run_ablation(
     chosen: Sequence[Suite], folder: Path, budget_s: float, say: Callable[[str], None] = lambda text: None
 ) -> List[Dict[str, Any]]:
-    """Run what ``folder/runs.jsonl`` does not hold yet, as far as the budget goes; return every run there is."""
+    """Run what ``folder/runs.jsonl`` does not hold yet, as far as the budget goes; return every run there is.
+
+    V-trace runs with other caps than the default's are no part of it.
+    """
     path = folder / "runs.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.perf_counter() + budget_s
-    runs = read_runs(path)
+    runs = [r for r in read_runs(path) if r["advantage"] == "gae" or r.get("c_bar") == AdvantageConfig().c_bar]
     done = {(r["task"], Setting(r["advantage"], r["loss"], r["lag"]), r["seed"]) for r in runs}
     for suite, seed, setting in _order(chosen):
         if (suite.name, setting, seed) in done:
@@ -146,6 +150,7 @@ def run_one(suite: Suite, setting: Setting, seed: int) -> Dict[str, Any]:
     return {
         "task": suite.name,
         **setting._asdict(),
+        "c_bar": config.advantage.c_bar,
         "seed": seed,
         "target": suite.target,
         "samples": reached[0] if reached else curve[-1][0],

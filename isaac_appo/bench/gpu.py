@@ -6,6 +6,7 @@ streams and the synthetic problem are all that is measured; without Warp the lat
 
 from __future__ import annotations
 
+import sys
 import time
 from functools import lru_cache
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from isaac_appo.bench import machine
 from isaac_appo.bench.files import table
 from isaac_appo.bench.gpu_device import Row, Utilisation, launches, nvidia_smi, streams
 from isaac_appo.bench.ratios import Spread, overlap
-from isaac_appo.bench.twins import stand_in_for_warp
+from isaac_appo.bench.twins import STAND_IN, stand_in_for_warp
 from isaac_appo.report.atomic_file import write_json, write_text
 
 SCHEMA = 1
@@ -83,7 +84,7 @@ class GpuBench:
         self.rows: Dict[str, List[Row]] = {}
         self.missing: Dict[str, str] = {}
         self._lab: Any = None
-        self._warp = find_spec("warp") is not None
+        self._warp = find_spec("warp") is not None and getattr(sys.modules.get("warp"), "__name__", "") != STAND_IN
         if not self._warp:
             stand_in_for_warp()
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 __all__ = ["TWINS", "philox_uniform", "record", "sample", "stand_in_for_warp", "targets"]
 
+STAND_IN = "stand-in for Warp"
 _LOW = 0xFFFFFFFF
 _MULTIPLIERS, _STEPS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
@@ -74,10 +75,10 @@ def record(
     row_terminated.copy_(terminated)
     row_truncated.copy_(truncated)
     row_status.copy_(torch.where(dead, 1, 2 * invalid.int()))
-    running_return.add_(reward * ~void)
+    running_return.add_(reward.masked_fill(void, 0.0))
     running_length.add_(~void)
     counted = done & ~invalid & ~void
-    row_return.copy_(running_return * counted)
+    row_return.copy_(running_return.masked_fill(~counted, 0.0))
     row_length.copy_(running_length * counted)
     running_return.masked_fill_(done, 0.0)
     running_length.masked_fill_(done, 0)
@@ -107,15 +108,16 @@ def targets(
     """Twin of :func:`isaac_appo.learn.target_kernels.targets_kernel`."""
     shaped = ((rewards + shift) * scale).clamp(low, high)
     done, live = terminated | truncated, status == 0
-    after = torch.where(truncated, final * float(bootstrap_truncated), values[1:]).masked_fill(terminated, 0.0)
+    after = torch.where(truncated, final if bootstrap_truncated else torch.zeros_like(final), values[1:])
+    after.masked_fill_(terminated, 0.0)
     delta = w.clamp(max=rho_bar) * (shaped + gamma * after - values[:-1])
-    decay = gamma * lam * w.clamp(max=c_bar) * ~done
+    decay = gamma * lam * w.clamp(max=c_bar)
     trace, boot = torch.zeros_like(vs[0]), values[-1]
     for t in reversed(range(len(rewards))):
         v = values[t]
         boot = torch.where(done[t], after[t], boot)
         advantages[t] = torch.where(live[t], shaped[t] + gamma * boot - v, 0.0)
-        trace = torch.where(live[t], delta[t] + decay[t] * trace, 0.0)
+        trace = torch.where(live[t], delta[t] + decay[t] * trace.masked_fill(done[t], 0.0), 0.0)
         vs[t] = v + trace
         boot = lam * vs[t] + (1.0 - lam) * v
 
@@ -136,7 +138,7 @@ def stand_in_for_warp() -> None:
     Kernels stay Python functions that nothing compiles, arrays are tensors, and launches run the twins on torch's
     current stream, so that graphs capture them.
     """
-    module = ModuleType("warp")
+    module = ModuleType(STAND_IN)
     module.__spec__ = ModuleSpec("warp", None)
 
     def same(x: Any = None, *_: Any, **__: Any) -> Any:
@@ -148,10 +150,10 @@ def stand_in_for_warp() -> None:
     passed: List[str] = ["constant", "func", "kernel", "struct", "from_torch", "stream_from_torch"]
     passed += ["uint8", "uint32", "uint64", "int32", "float32", "float64"]
     ignored = ["init", "set_module_options", "get_stream", "set_stream", "capture_begin", "capture_end"]
-    ignored += ["is_mempool_enabled"]
     for names, value in ((passed, same), (ignored, nothing)):
         for name in names:
             setattr(module, name, value)
+    setattr(module, "is_mempool_enabled", lambda device: True)  # noqa: B010 (nothing of Warp's allocates in a graph)
     setattr(module, "config", SimpleNamespace())  # noqa: B010 (a module's attributes are unknown to the type checker)
     setattr(module, "launch", _launch)  # noqa: B010
     sys.modules["warp"] = module

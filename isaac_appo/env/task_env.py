@@ -137,9 +137,9 @@ class TaskEnv(VecEnv):
         """See `VecEnv`."""
         return self.engine.fault_names
 
-    def take_faults(self) -> Optional[Tensor]:
+    def count_faults(self) -> Optional[Tensor]:
         """See `VecEnv`."""
-        return self.engine.take_faults()
+        return self.engine.count_faults()
 
     def check(self, faults: Optional[Sequence[int]] = None) -> None:
         """See `VecEnv`."""

@@ -45,7 +45,7 @@ class VecEnv(abc.ABC):
             observation and state of the episode. None where the env does not keep them.
         unstarted: [N] bool, rows that were done when `reset()` returned, so that their episodes start with the next
             step; or None if there never are any.
-        fault_names: metrics of the counts that `take_faults` gives; empty if they are for `check` alone.
+        fault_names: metrics of the counts that `count_faults` gives; empty if they are for `check` alone.
         exclusive: whether a process can hold only one of them, so that evaluation has to use the training one.
         resumable: whether `state_dict` holds all that the future depends on. Where it does not, a resumed run starts
             new episodes.
@@ -116,15 +116,15 @@ class VecEnv(abc.ABC):
     def set_env_state(self, state: Any) -> None:  # noqa: B027 - most envs have none
         """Take over the `env_state` of a checkpoint."""
 
-    def take_faults(self) -> Optional[Tensor]:
-        """Counts [2] int64 of what went wrong since the last call, on `device` and without waiting for it.
+    def count_faults(self) -> Optional[Tensor]:
+        """Counts [2] int64 of what went wrong so far, on `device` and without waiting for it.
 
         None where nothing is counted on the device.
         """
         return None
 
     def check(self, faults: Optional[Sequence[int]] = None) -> None:  # noqa: B027 - most envs have nothing to check
-        """Raise if something went wrong; once per update, with what `take_faults` gave, or with None: look now."""
+        """Raise if something went wrong; once per update, with what `count_faults` gave, or with None: look now."""
 
     def close(self) -> None:  # noqa: B027 - most envs hold nothing
         """Release threads and files."""

@@ -76,7 +76,7 @@ class ForeignEnv(VecEnv):
             contradict = ends & (~reset if self.autoreset == "same_step" else reset)
             self._ends += torch.stack([ends.sum(), contradict.sum()])
 
-    def take_faults(self) -> Tensor:
+    def count_faults(self) -> Tensor:
         """See `VecEnv`: ends of episodes so far, and those among them that contradict the convention."""
         return self._ends
 

@@ -187,13 +187,15 @@ def _version(package: str) -> str | None:
 
 def _git_state(folder: Path) -> tuple[str | None, bool | None]:
     """Commit and whether tracked files differ from it; (None, None) outside a repository or without git."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+
     try:
-        found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
-    sha, _, dirty = found.partition("-")
-    return sha, bool(dirty)
 
 
 def _now() -> str:

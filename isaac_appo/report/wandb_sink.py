@@ -292,9 +292,10 @@ def _finish(run: Any) -> None:
 def _refusal(log: Path) -> str:
     """Why the server took no more rows, by the service's own log: the library itself ends as if all had gone well."""
     fatal = "filestream: fatal error: "
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else ():
-        if fatal in line:
-            return str(json.loads(line)["msg"]).partition(fatal)[2]
+    with contextlib.suppress(OSError, ValueError, KeyError):  # no log, or one of another form: nothing is known
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if fatal in line:
+                return str(json.loads(line)["msg"]).partition(fatal)[2]
     return ""
 
 

@@ -154,7 +154,7 @@ class Collector:
         self._running_length = torch.zeros(env.num_envs, dtype=torch.int32, device=device)
         self._step = torch.zeros(1, dtype=torch.int64, device=device)
         self.faults = torch.zeros(len(slabs), 2, dtype=torch.int64, device=device)
-        """What the env's `take_faults` gave at the end of each slab."""
+        """What the env's `count_faults` gave at the end of each slab."""
         self._device = str(device)
         self._slab_views = [_views(slab) for slab in slabs]
         self._wp_log_std = wp.from_torch(self._log_std)
@@ -227,7 +227,7 @@ class Collector:
         slab.obs_TNO[slab.horizon].copy_(self.obs)
         output = self.model(self.model.running_mean_std.normalize(self.obs, self._normalized))
         self._evaluate(slab, slab.horizon, output)
-        faults = self.env.take_faults()
+        faults = self.env.count_faults()
         if faults is not None:
             self.faults[slab_index % len(self.slabs)].copy_(faults)
 
@@ -246,12 +246,15 @@ class Collector:
             "running_return": self._running_return.clone(),
             "running_length": self._running_length.clone(),
             "global_step": self._step.clone(),
+            "faults": self.faults.clone(),
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continue from a cut; with the first row of new episodes if the env is not resumable."""
         self.env.load_state_dict(state["env"])
         self._step.fill_(int(state["global_step"]))
+        if "faults" in state:  # not in checkpoints from before they were counted
+            self.faults.copy_(state["faults"])
         if not self.env.resumable:
             self._take_unstarted()
             return

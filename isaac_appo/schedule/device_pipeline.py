@@ -234,5 +234,5 @@ class DevicePipeline(Pipeline):
             rule = f"where 0..{self.program.max_lag} is allowed; they were masked"
             raise LagViolation(f"slab {update} holds {facts.lag} rows of a greater lag than {rule}")
         self._account(update, int(version), facts, self._dropped.pop(update))
-        faults = [counts.tolist() for counts in parts[4::5]]
-        self._conclude(update, self.learner.name_metrics(measured.tolist()), faults, settled)
+        self._faults = [counts.tolist() for counts in parts[4::5]]
+        self._conclude(update, self.learner.name_metrics(measured.tolist()), settled)

@@ -143,6 +143,7 @@ class Pipeline:
         self._facts = SlabFacts(0, 0, 0, 0, {})
         self._lag = LagReport.of(0, self._facts)
         self._episodes: List[Tuple[float, int]] = []
+        self._faults: List[List[int]] = []
         self._truncated = 0
         self._skipped_updates = self._empty_slabs = 0
 
@@ -268,26 +269,37 @@ class Pipeline:
         self.learner.finish(index)
         self._truncated = sum(slab.truncated_episodes() for slab in self.learner.slabs_of(index))
         self._episodes = [e for slab in self.learner.slabs_of(index) for e in slab.finished_episodes()]
+        self._faults = [w.collector.faults[index % len(w.slabs)].tolist() for w in self.workers]
 
     def _publish(self, snapshot: int) -> None:
         self.ring.publish(self.learner.policy, self.program.slot(snapshot))
         self._newest = snapshot
 
     def _boundary(self, index: int) -> None:
-        faults = [w.collector.faults[index % len(w.slabs)].tolist() for w in self.workers]
-        self._conclude(index, self.learner.metrics(), faults, True)
+        self._conclude(index, self.learner.metrics(), True)
 
-    def _conclude(self, index: int, metrics: Dict[str, float], faults: List[List[int]], settled: bool) -> None:
-        """Report an update, and then refuse what went wrong in it: the report holds the count."""
+    def _conclude(self, index: int, metrics: Dict[str, float], settled: bool) -> None:
+        """Report an update. One whose physics dropped something is reported, with the count, and never saved."""
         self.ledger.check_consumed(index + 2)  # this slab, those before it, and the calibration slab
-        self._guard(metrics)
-        for name, *counts in zip(self.workers[0].env.fault_names, *faults):
+        fault = self._refused()
+        if fault is None:
+            self._guard(metrics)  # else what broke the rows is known, and is no matter of masses or substeps
+        for name, *counts in zip(self.workers[0].env.fault_names, *self._faults):
             metrics[name] = sum(counts)
+        settled = settled and fault is None
         self._on_boundary(
             UpdateReport(index, self._lag, self._episodes, self._facts.nan, metrics, self._truncated, settled)
         )
-        for worker, counts in zip(self.workers, faults):
-            worker.env.check(counts)
+        if fault is not None:
+            raise fault
+
+    def _refused(self) -> Optional[UserError]:
+        try:
+            for worker, counts in zip(self.workers, self._faults):
+                worker.env.check(counts)
+        except UserError as error:
+            return error
+        return None
 
     def _guard(self, metrics: Mapping[str, float]) -> None:
         """Stop a run that no longer learns: non-finite gradients throughout, broken physics, or no row left."""

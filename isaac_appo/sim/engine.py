@@ -63,7 +63,7 @@ class Engine(abc.ABC):
         host_synchronous: whether `step` makes the host wait.
         capturable: of one that does not, whether its calls are kernels alone, so that they may become part of a CUDA
             graph. An engine that launches a graph of its own is not.
-        fault_names: metrics of the counts that `take_faults` gives.
+        fault_names: metrics of the counts that `count_faults` gives.
         root_pos: [N, A, 3] m, origin of the root body's frame in the world.
         root_quat: [N, A, 4] xyzw, unit, body to world.
         root_lin_vel: [N, A, 3] m/s, of the frame's origin, world axes.
@@ -122,8 +122,8 @@ class Engine(abc.ABC):
         Their clock, warm start, `site_wrench` and `invalid` become zero; no other row changes by a bit.
         """
 
-    def take_faults(self) -> Optional[Tensor]:
-        """Counts [2] int64 since the last call, by `fault_names`, on the device and without waiting for it.
+    def count_faults(self) -> Optional[Tensor]:
+        """Counts [2] int64 so far, by `fault_names`, on the device and without waiting for it.
 
         None where nothing is counted on the device.
         """
@@ -131,8 +131,8 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def check(self, faults: Optional[Sequence[int]] = None) -> None:
-        """Raise EngineError if contacts or constraints were dropped: once per update, with what `take_faults` gave,
-        or with None: since the last call, waiting for the device."""
+        """Raise EngineError if contacts or constraints were dropped: once per update, with what `count_faults` gave,
+        or with None: since the last call with None, waiting for the device."""
 
     @abc.abstractmethod
     def state_dict(self) -> Dict[str, Tensor]:

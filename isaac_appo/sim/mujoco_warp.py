@@ -182,19 +182,20 @@ class MujocoWarpEngine(MujocoRows):
         else:  # the solver's loop is a conditional node, which no child graph may hold: record the launches themselves
             self._outer.append(self._capture(self._advance, stream, external=True))
 
-    def take_faults(self) -> Tensor:
-        """See `Engine`: rows that dropped contacts, and rows that dropped constraints."""
-        counts = torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS])
-        self._overflow.zero_()
-        return counts
+    def count_faults(self) -> Tensor:
+        """See `Engine`: rows that have dropped contacts, and rows that have dropped constraints."""
+        return torch.stack([(self._overflow & int(bits)).ne(0).sum() for bits, _, _ in _OVERFLOWS])
 
     def check(self, faults: Optional[Sequence[int]] = None) -> None:
-        """See `Engine`."""
-        for rows, (_, what, setting) in zip(self.take_faults().tolist() if faults is None else faults, _OVERFLOWS):
+        """See `Engine`. What it finds itself, it forgets."""
+        if faults is None:
+            faults = self.count_faults().tolist()
+            self._overflow.zero_()
+        for rows, (_, what, setting) in zip(faults, _OVERFLOWS):
             if rows:
                 size = getattr(self, setting)
                 raise EngineError(
-                    f"{rows} of {self.num_envs} rows dropped {what} since the last check: sim.{setting}={size} for a "
+                    f"{rows} of {self.num_envs} rows dropped {what}: sim.{setting}={size} for a "
                     f"row is too few for model {self.spec.model_path}; raise it, to sim.{setting}={2 * size}"
                 )
 

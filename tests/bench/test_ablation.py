@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -18,6 +19,7 @@ def run(setting: Setting, seed: int, samples: int, reached: bool = True) -> Dict
     return {
         "task": "Cartpole",
         **setting._asdict(),
+        "c_bar": 3.0,
         "seed": seed,
         "samples": samples,
         "reached": reached,
@@ -48,10 +50,11 @@ def test_a_stopped_command_goes_on_where_it_was(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(ablation.time, "perf_counter", iter(range(100)).__next__)
     assert len(run_ablation([SUITE], tmp_path, 4.0)) == 4  # seeds 1 and 2, both settings
     with open(tmp_path / "runs.jsonl", "a") as file:
+        file.write(json.dumps({**run(LAG1, 3, 100), "c_bar": 1.0}) + "\n")  # of an earlier version, with other caps
         file.write('{"task": "Cartp')  # killed while it wrote
     assert len(run_ablation([SUITE], tmp_path, 100.0)) == 6
     assert ran == [(seed, setting) for seed in (1, 2, 3) for setting in (SYNC, LAG1)]
-    assert len(ablation.read_runs(tmp_path / "runs.jsonl")) == 6
+    assert len(ablation.read_runs(tmp_path / "runs.jsonl")) == 7
 
 
 def test_table_and_figure(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def both(name: str, dim: int, inputs: List[Any], outputs: List[Tensor]) -> None:
     launch(KERNELS[name], dim, arrays[:split], arrays[split:])
     twins.TWINS[name](*copies[1])
     for number, (kernel, twin) in enumerate(zip(*copies)):
-        torch.testing.assert_close(twin, kernel, rtol=2e-6, atol=2e-6, msg=lambda text, n=number: f"{n}: {text}")
+        torch.testing.assert_close(
+            twin, kernel, rtol=2e-6, atol=2e-6, equal_nan=True, msg=lambda text, n=number: f"{n}: {text}"
+        )
 
 
 def test_there_is_one_for_each_kernel_of_a_pipeline() -> None:
@@ -53,6 +55,7 @@ def test_records(after_done: int) -> None:
     length = torch.randint(0, 50, (200,), generator=generator, dtype=torch.int32)
     row = [torch.full((200,), torch.nan), *torch.zeros(2, 200, dtype=torch.bool)]
     row += [torch.full((200,), 9, dtype=torch.uint8), torch.full((200,), torch.nan), length + 99]
+    reward[flags[2]] = torch.nan  # what broke
     both("record_kernel", 200, [reward, *flags[:3], after_done], [flags[3], running, length, *row])
 
 
@@ -65,4 +68,5 @@ def test_targets(bootstrap_truncated: bool) -> None:
     status = (2 * (torch.rand(16, 40, generator=generator) < 0.1)).to(torch.uint8)
     scalars = [0.99, 0.95, 1.5, 1.2, bootstrap_truncated, 0.1, 0.5, -0.1, 0.1]
     outputs = list(torch.full((2, 16, 40), torch.nan))
+    rewards[3, 3], final[5, 5], status[3, 3] = torch.nan, torch.inf, 2
     both("targets_kernel", 40, [*scalars, rewards, values, final, *ends, status, w.exp()], outputs)

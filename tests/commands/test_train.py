@@ -131,6 +131,17 @@ def test_resume_refuses_a_changed_run_and_names_what_changed(
     assert "checkpoint=PATH experiment=NEW" in err
 
 
+def test_a_resume_with_another_advantage_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path, "max_iterations=2", "advantage=gae")
+    train(tmp_path, "max_iterations=3", "advantage=gae")
+    assert "was trained with" not in "".join(capsys.readouterr())
+    train(tmp_path, "max_iterations=4")
+    words = (
+        "trained with advantage=gae; the run goes on with advantage=vtrace advantage.rho_bar=3.0 advantage.c_bar=3.0"
+    )
+    assert words in "".join(capsys.readouterr())
+
+
 def test_a_missing_resume_is_an_error_with_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path, "max_iterations=2")
     assert train(tmp_path, "experiment=new", f"resume={tmp_path}/Cartpole/default/s43") == 2
