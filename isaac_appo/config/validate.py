@@ -282,6 +282,7 @@ def _combinations(config: RunConfig) -> Iterator[str]:
         (config.sim.name == "isaacgym" and not config.test, "eval", ("num_envs", "seed"), _TRAINING_ENVS),
         (bool(config.task.package), "eval", ("num_envs", "seed"), "the training environments are played in"),
         (not config.task.package, "env", ("autoreset",), "our own tasks are next_step"),
+        (bool(config.task.package), "env", ("stagger_resets",), "the package's task starts its episodes itself"),
         (ppo.central_value_config is None, _PPO, ("use_experimental_cv",), "there is no central_value_config"),
         (config.report.console in ("rich", "off"), "report", ("interval",), "it is for plain lines"),
         (ppo.lr_schedule != "adaptive", _PPO, ("min_lr", "max_lr"), "lr_schedule is not adaptive"),

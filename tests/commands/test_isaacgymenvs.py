@@ -63,6 +63,8 @@ def test_what_is_passed_on_is_not_called_without_effect(double: None) -> None:
     composed = compose(["task=isaacgymenvs:ShadowHand", *words])
     assert [text.partition(" ")[0] for text in composed.warnings] == ["train.params.config.player"]
     assert composed.config.task.tree["sim"]["physx"]["num_threads"] == 8
+    [text] = [w for w in compose(["task=isaacgymenvs:Ant", "env.stagger_resets=False"]).warnings if "stagger" in w]
+    assert text.endswith("no effect, the package's task starts its episodes itself.")
     assert len(compose(["task=Ant", *words]).warnings) == 5
 
 
