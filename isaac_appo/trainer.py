@@ -52,11 +52,11 @@ def shape_of(config: RunConfig) -> Dict[str, Any]:
     }
 
 
-def _as_words(advantage: Mapping[str, Any]) -> str:
-    caps = (
-        "" if advantage["name"] == "gae" else " advantage.rho_bar={rho_bar} advantage.c_bar={c_bar}".format(**advantage)
-    )
-    return f"advantage={advantage['name']}{caps}"
+def _as_words(advantage: Optional[Mapping[str, Any]]) -> str:
+    if advantage is None:
+        return "an advantage that it does not name"
+    caps = () if advantage["name"] == "gae" else ("rho_bar", "c_bar")
+    return " ".join([f"advantage={advantage['name']}", *(f"advantage.{cap}={advantage[cap]}" for cap in caps)])
 
 
 class Trainer:
@@ -294,10 +294,9 @@ class Trainer:
                 + ", ".join(changed)
                 + ". Give them the checkpoint's values, or start from its weights with checkpoint=PATH experiment=NEW"
             )
-        before, now = own.get("advantage"), asdict(self.config.advantage)
-        if before != now:
-            words = "an advantage that it does not name" if before is None else _as_words(before)
-            self.reporter.warn(f"The checkpoint was trained with {words}; the run goes on with {_as_words(now)}")
+        before, now = _as_words(own.get("advantage")), _as_words(asdict(self.config.advantage))
+        if before != now and self.pipeline.program.max_lag > 0:  # on policy they are all one
+            self.reporter.warn(f"The checkpoint was trained with {before}; the run goes on with {now}")
         learner = {k: state[k] for k in ("model", "optimizer", *CENTRAL_KEYS) if k in state}
         learner.update({k: own[k] for k in ("learning_rate", "central_learning_rate") if k in own})
         learner["version"] = own["policy_version"]

@@ -34,7 +34,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         try:
             return _answer(list(sys.argv[1:] if argv is None else argv))
         finally:
-            sys.stdout.flush()
+            print(end="", flush=True)  # not sys.stdout.flush(): there is no stdout where it was closed
     except BrokenPipeError:
         if not _nobody_reads():
             raise

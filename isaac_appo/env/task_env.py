@@ -44,6 +44,7 @@ class TaskEnv(VecEnv):
         self.num_envs = engine.num_envs
         self.device = engine.device
         self.host_synchronous = engine.host_synchronous
+        self.fault_names = engine.fault_names
         self.exclusive = engine.exclusive
         self.capturable = engine.capturable
         self.max_episode_length = task.episode_length
@@ -131,11 +132,6 @@ class TaskEnv(VecEnv):
             tensor.copy_(own[key])
         self._clock.fill_(int(own["steps"]))
         self._started = int(own["steps"]) > 0
-
-    @property
-    def fault_names(self) -> Tuple[str, ...]:  # type: ignore[override]
-        """See `VecEnv`."""
-        return self.engine.fault_names
 
     def count_faults(self) -> Optional[Tensor]:
         """See `VecEnv`."""

@@ -246,15 +246,12 @@ class Collector:
             "running_return": self._running_return.clone(),
             "running_length": self._running_length.clone(),
             "global_step": self._step.clone(),
-            "faults": self.faults.clone(),
         }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Continue from a cut; with the first row of new episodes if the env is not resumable."""
         self.env.load_state_dict(state["env"])
         self._step.fill_(int(state["global_step"]))
-        if "faults" in state:  # not in checkpoints from before they were counted
-            self.faults.copy_(state["faults"])
         if not self.env.resumable:
             self._take_unstarted()
             return

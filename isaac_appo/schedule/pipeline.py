@@ -335,11 +335,17 @@ class Pipeline:
     def state_dict(self, update: int) -> Dict[str, Any]:
         """Everything that decides the run after ``update``; call from ``on_boundary`` only.
 
+        Errors: what ``VecEnv.check`` raises for a slab that waits for the learner. Once saved, its faults could not be
+        mended by the setting that the error names, and every resume would end with it.
+
         The slabs in flight are left out: they are collected again from the cuts, with the same noise.
         """
         with self._lock:
             cuts = [worker.cut for worker in self.workers]
             ledger = self.ledger.state_dict()
+        for worker, (next_slab, _) in zip(self.workers, cuts):
+            for i in range(update + 1, next_slab):
+                worker.env.check(worker.collector.faults[i % len(worker.slabs)].tolist())
         ready = [
             {i: worker.slabs[i % len(worker.slabs)].state_dict() for i in range(update + 1, next_slab)}
             for worker, (next_slab, _) in zip(self.workers, cuts)

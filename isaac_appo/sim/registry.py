@@ -96,11 +96,9 @@ def missing_for_warp(physics: bool = True) -> str:
         return "PyTorch finds no CUDA GPU"
     if not wp.is_cuda_available():
         return "Warp finds no CUDA GPU"
-    return (
-        ""
-        if not physics or find_spec("mujoco_warp")
-        else "mujoco_warp is not installed (pip install 'isaac-appo[warp]')"
-    )
+    if physics and not find_spec("mujoco_warp"):
+        return "mujoco_warp is not installed (pip install 'isaac-appo[warp]')"
+    return ""
 
 
 def _resolve_warp(device: str, missing: str) -> EngineChoice:

@@ -121,6 +121,12 @@ def test_a_reader_who_has_seen_enough_ends_a_command_quietly(words: str, unbuffe
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_a_command_needs_no_stdout() -> None:
+    command = f"'{sys.executable}' -m isaac_appo list >&-"
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_another_broken_pipe_is_not_taken_for_the_readers() -> None:
     code = "import sys, types; from isaac_appo.commands import main as entry"
     code += "; sys.modules['isaac_appo.commands.list'] = types.SimpleNamespace(main=lambda argv: open_pipe())"

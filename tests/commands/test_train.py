@@ -304,3 +304,19 @@ def test_cartpole_trains_and_resumes_on_mujoco_warp(tmp_path: Path, capsys: pyte
     straight = checkpoint(tmp_path, 4, "straight")
     assert straight["isaac_appo"]["pipeline"]["cuts"][0]["env"]["engine.state"].dtype == torch.float32  # mujoco: 64
     assert_equal(straight, checkpoint(tmp_path, 4, "split"))
+
+
+def test_dropped_contacts_are_in_the_metrics_and_nothing_is_saved_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mujoco_warp")
+    words = ["task=Ant", "num_envs=8", "sim=mujoco_warp", "sim_device=cpu", "eval.enabled=False", "max_iterations=2"]
+    words += ["train.params.config.save_frequency=1", f"run_root={tmp_path}"]
+    run = tmp_path / "Ant" / "default" / "s42"
+    assert main(["train", *words, "sim.nconmax=1"]) == 2
+    assert "8 of 8 rows dropped contacts: sim.nconmax=1" in capsys.readouterr().err
+    with open(run / "metrics.csv") as file:
+        [row] = csv.DictReader(file)
+    assert (row["update"], float(row["physics/contact_overflow"])) == ("1", 8.0)
+    assert not list((run / "checkpoints").glob("*.pth"))
+    assert main(["train", *words]) == 0  # the same command, with room enough

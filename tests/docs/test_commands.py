@@ -137,7 +137,9 @@ def test_make(line: str, there: None, tmp_path: Path) -> None:
     plan = subprocess.run(
         ["make", "-n", "-C", str(ROOT), *words[1:]], capture_output=True, text=True, check=True
     ).stdout
-    for command in re.findall(r"-m isaac_appo (train .*)", plan):
+    trainings = re.findall(r"-m isaac_appo (train .*)", plan)
+    assert bool(trainings) == ("train" in words)
+    for command in trainings:
         run([*reduced(shlex.split(command)), f"run_root={tmp_path}"])
 
 

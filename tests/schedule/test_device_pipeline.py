@@ -129,7 +129,7 @@ class Overflowing(NamedTuple):
     at: int
 
     def plant(self, env: Any) -> None:
-        step, env.engine.fault_names = env.engine.step, ("physics/contact_overflow", "physics/constraint_overflow")
+        step, env.fault_names = env.engine.step, ("physics/contact_overflow", "physics/constraint_overflow")
         env.engine.step = lambda: (step(), self.clock.add_(1))
         env.engine.count_faults = lambda: torch.cat([3 * (self.clock >= self.at), 0 * self.clock])
         env.engine.check = self.check
@@ -164,12 +164,25 @@ def test_what_the_physics_drops_is_reported_and_then_refused(
     assert [report.settled for report in reports] == [True] * (len(expected) - 1) + [False]
 
 
-def test_a_fault_of_a_slab_that_waits_for_the_learner_outlives_a_resume() -> None:
-    (before, _), (after, _) = build(None), build(None)
-    collector = before.workers[0].collector
-    collector.faults[1] = torch.tensor([3, 4])
-    after.workers[0].collector.load_state_dict(collector.state_dict())
-    assert torch.equal(after.workers[0].collector.faults, collector.faults)
+def test_no_checkpoint_holds_a_faulty_slab_that_waits_for_the_learner() -> None:
+    """The setting that the error names would not mend it: every resume would end with the same error."""
+    refused: List[str] = []
+
+    def on_boundary(report: UpdateReport) -> None:
+        if report.update == 3:
+            worker = pipeline.workers[0]
+            pipeline.state_dict(3)
+            worker.cut = (5, worker.cut[1])  # slab 4 is ready
+            worker.collector.faults[4 % len(worker.slabs)] = torch.tensor([3, 0])
+            with pytest.raises(EngineError) as caught:
+                pipeline.state_dict(3)
+            refused.append(str(caught.value))
+            pipeline.stop()
+
+    pipeline, _ = build(None, on_boundary=on_boundary)
+    Overflowing(torch.zeros(1, dtype=torch.int64), 10**6).plant(pipeline.workers[0].env)
+    pipeline.run()
+    assert refused == ["dropped [3, 0]"]
 
 
 # ------------------------------------------------------------------------------------------------------ planted bugs
