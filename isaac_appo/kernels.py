@@ -7,7 +7,10 @@ numbers: as easy as 1, 2, 3" (SC 2011).
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import sys
 import threading
 from typing import Any, Dict, Sequence, Tuple
 
@@ -46,7 +49,8 @@ def _init_warp() -> None:
         os.close(null)
 
 
-_init_warp()
+with contextlib.redirect_stdout(sys.stdout or io.StringIO()):  # Warp 1.10 has advice, and writes it where none may be
+    _init_warp()
 
 _thread = threading.local()
 """Warp's current stream belongs to the device, not to the thread: two threads would launch on each other's."""
